@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// Files that clients append records to.
 const LOGS: u32 = 2;
+/// A quota by which all is counted and nothing is refused.
+const WIDE: Amount = Amount { space: 1 << 40, entries: 1 << 30 };
 /// How long one operation of the audit may take.
 const OPERATION_MAX: u64 = 70 * SECOND;
 /// So long after its end a session holds nothing anywhere.
@@ -116,11 +118,13 @@ impl Audit {
     pub fn prepare(&mut self, sim: &mut Sim) -> bool {
         let Some(Answer::Found(root)) = self.must(sim, Operation::Root) else { return false };
         self.root = Some(root);
-        // All is counted, and nothing refused: what is used has to come out right in the end.
+        // All is counted: what is used has to come out right in the end. In half of these runs much is
+        // refused.
         if sim.world.rng.chance(1, 3) {
-            let (who, limit) = (Credentials::ROOT, Amount { space: 1 << 40, entries: 1 << 30 });
-            let set = Operation::SetQuota { directory: root.node, who, limit };
-            if self.must(sim, set).is_none() {
+            let rng = &mut sim.world.rng;
+            let tight = Amount { space: rng.between(128, 1024) << 10, entries: rng.between(60, 300) };
+            sim.recorder.tight_quota = rng.chance(1, 2).then_some(tight);
+            if !self.set_quota(sim, sim.recorder.tight_quota.unwrap_or(WIDE)) {
                 return false;
             }
             sim.world.counts.add("runs with a quota");
@@ -213,11 +217,34 @@ impl Audit {
         self.must(sim, Operation::Close { file });
     }
 
+    fn set_quota(&self, sim: &mut Sim, limit: Amount) -> bool {
+        let Some(root) = &self.root else { return false };
+        let (directory, who) = (root.node, Credentials::ROOT);
+        self.must(sim, Operation::SetQuota { directory, who, limit }).is_some()
+    }
+
+    /// No more is used than a quota allows, but a share for each tablet. From now on nothing is refused.
+    fn lift_quota(&self, sim: &mut Sim) {
+        let Some(limit) = sim.recorder.tight_quota else { return };
+        let used = sim.ledger.model.used_of_quotas();
+        let shares = sim.ledger.model.tablets();
+        let most = Amount {
+            space: limit.space + shares * (limit.space / 64).max(256 << 10),
+            entries: limit.entries + shares * (limit.entries / 64).max(1),
+        };
+        if used.space > most.space || used.entries > most.entries {
+            let what = format!("{used:?} is used of a quota of {limit:?}");
+            sim.ledger.blame(&sim.world, Promise::Bounded, what);
+        }
+        self.set_quota(sim, WIDE);
+    }
+
     /// Compares everything.
     pub fn finish(&self, sim: &mut Sim) {
         if !sim.ledger.complaints.is_empty() {
             return;
         }
+        self.lift_quota(sim);
         self.append_again(sim);
         self.end_a_session(sim);
         sim.settle();

@@ -7,6 +7,7 @@
 use crate::clock::SECOND;
 use crate::cluster::{METADATA, Role};
 use crate::complaint::Promise;
+use crate::disks::WrongDisk;
 use crate::meta_host::MetaHost;
 use crate::nemesis::Act;
 use crate::network::HostId;
@@ -97,6 +98,40 @@ impl Sim {
         self.register_anew(host);
         self.rotten.retain(|(of, _)| *of != host);
         self.world.after(0, Happening::Act(Act::Start(host)));
+    }
+
+    /// A metadata server dies, and somebody starts it on another disk.
+    pub(crate) fn give_wrong_disk(&mut self, host: HostId, kind: WrongDisk, spell: u64) {
+        self.crash(host);
+        let given = match self.hosts.role(host) {
+            Role::Metadata(server) => {
+                let tablets = self.coordinator.tablets_of(server);
+                self.metadata[index_of(host, 1)].give_wrong_disk(&mut self.world, kind, &tablets)
+            }
+            _ => self.data[index_of(host, 1 + METADATA)].empty_disk(&mut self.world),
+        };
+        self.start_unless_out(host);
+        if given {
+            self.world.after(spell, Happening::Act(Act::RightDisk(host)));
+        }
+    }
+
+    pub(crate) fn put_disk_back(&mut self, host: HostId) {
+        if matches!(self.hosts.role(host), Role::Metadata(_)) {
+            self.metadata[index_of(host, 1)].keep_refilled_disk(&mut self.world);
+            self.replace_metadata_disk(host);
+            if self.metadata[index_of(host, 1)].has_wrong_disk() {
+                self.crash(host);
+                self.metadata[index_of(host, 1)].put_disk_back();
+            }
+        } else {
+            let index = index_of(host, 1 + METADATA);
+            if self.data[index].has_wrong_disk() {
+                self.crash(host);
+                self.data[index].put_disk_back();
+            }
+        }
+        self.start_unless_out(host);
     }
 
     /// Somebody says that the disk of a metadata server is lost for good, as `bearing disk replace` does. Not

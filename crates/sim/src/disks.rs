@@ -1,7 +1,7 @@
-//! Other disks for a metadata server than the right one: empty, another server's, half of the right one, or
-//! an older state of it. A server must never serve from one of these. Afterwards the right one is put back;
-//! or it is lost for good, and the server goes on with the other one and learns what it lacks. Either way
-//! nothing is lost.
+//! Other disks for a metadata server than the right one: empty, another server's, half of the right one, an
+//! older state of it, or one whose log is damaged. A server must never serve from one of these. Afterwards
+//! the right one is put back; or it is lost for good, and the server goes on with the other one and learns
+//! what it lacks. Either way nothing is lost.
 
 use crate::counts::Counts;
 use bearing_meta::{Config, RecoveredTablet};
@@ -27,11 +27,13 @@ pub enum WrongDisk {
     Older,
     /// The same, under another id.
     OlderOther,
+    /// The right one, but its tablet log is damaged and does not open: its server does not start.
+    Rotten,
 }
 
 impl WrongDisk {
     /// All of them.
-    pub const ALL: [WrongDisk; 7] = [
+    pub const ALL: [WrongDisk; 8] = [
         WrongDisk::Empty,
         WrongDisk::EmptySame,
         WrongDisk::NoStore,
@@ -39,6 +41,7 @@ impl WrongDisk {
         WrongDisk::Other,
         WrongDisk::Older,
         WrongDisk::OlderOther,
+        WrongDisk::Rotten,
     ];
 
     fn count(self) -> &'static str {
@@ -50,6 +53,7 @@ impl WrongDisk {
             WrongDisk::Other => "fault: a metadata disk is another one",
             WrongDisk::Older => "fault: a metadata disk is an older state",
             WrongDisk::OlderOther => "fault: a metadata disk is an older state under another id",
+            WrongDisk::Rotten => "fault: a tablet log is damaged",
         }
     }
 }
@@ -99,6 +103,11 @@ impl Disks {
         self.right.is_some() && !self.has_less()
     }
 
+    /// Whether the tablet log is damaged.
+    pub fn is_rotten(&self) -> bool {
+        self.right.as_ref().is_some_and(|(_, wrong)| *wrong == WrongDisk::Rotten)
+    }
+
     /// The disk that is there is the right one from now on.
     pub fn keep(&mut self) {
         self.right = None;
@@ -127,15 +136,19 @@ impl Disks {
             }
             WrongDisk::NoStore => (MemStore::new(), log.clone()),
             WrongDisk::NoLog => (store.clone(), MemTabletLog::new()),
+            WrongDisk::Rotten => (store.clone(), log.clone()),
             WrongDisk::Older | WrongDisk::OlderOther => older()?,
         };
         let mut fault = CrashFault::new(rng.next());
         wrong.0.crash(&mut fault);
         wrong.1.crash(&mut fault);
+        if kind == WrongDisk::Rotten {
+            wrong.1.rot();
+        }
         let id = match kind {
             WrongDisk::Other | WrongDisk::OlderOther => Some(DiskId(u128::from(rng.next()))),
             WrongDisk::EmptySame => Some(registered),
-            WrongDisk::Empty | WrongDisk::NoStore | WrongDisk::NoLog | WrongDisk::Older => None,
+            _ => None,
         };
         if let Some(id) = id {
             wrong.0.set_disk(id).and(wrong.1.set_disk(id)).expect("engines in memory keep an id");

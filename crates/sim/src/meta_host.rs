@@ -19,7 +19,7 @@ use crate::post::Post;
 use crate::world::{Happening, World};
 use bearing_meta::{
     AppendNumber, Bound, Command, Config, DiskSpace, Event, Failing, Headroom, LoadResult, LogEntry,
-    MetaServer, Note, Recovered, RingView, compared_pairs,
+    MetaServer, Note, RecoverError, Recovered, RingView, compared_pairs,
 };
 use bearing_placement::Tablet;
 use bearing_proto::client::Answer;
@@ -152,12 +152,20 @@ impl MetaHost {
         self.started_spoilt = self.spoilt.is_some();
         let fresh = DiskId(u128::from(self.rng.next()) << 64 | u128::from(self.rng.next()));
         let config = self.limits.config(self.planted.meta, world.delegations);
-        while self.crash_points.per_million > 0 && self.rng.chance(1, 8) {
+        while self.crash_points.per_million > 0 && !self.disks.is_rotten() && self.rng.chance(1, 8) {
             world.counts.add("fault: a crash inside recovery");
             self.recover(fresh, &config);
             let mut fault = crate::nemesis::crash_fault(&mut self.rng, &mut world.counts);
             self.log.crash(&mut fault);
             self.store.crash(&mut fault);
+        }
+        if self.disks.is_rotten() {
+            let opened = bearing_meta::recover(&mut self.store, &mut self.log, fresh, &config);
+            assert!(
+                matches!(opened, Err(RecoverError::Engine(EngineError::Corrupt { .. }))),
+                "a damaged log does not open"
+            );
+            return world.toggle(self.host);
         }
         let recovered = self.recover(fresh, &config);
         self.unapplied = Unapplied::found(recovered.unapplied());
@@ -275,6 +283,9 @@ impl MetaHost {
     /// The right disk is lost for good: what is in its place is the server's from now on.
     pub fn replace_disk(&mut self, world: &mut World) {
         world.counts.add("fault: a metadata disk is lost and replaced");
+        if self.disks.is_rotten() {
+            (self.store, self.log) = (MemStore::new(), MemTabletLog::new());
+        }
         self.disks.keep();
     }
 

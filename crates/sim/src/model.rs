@@ -9,7 +9,7 @@
 use crate::complaint::Promise;
 use bearing_meta::{FragmentRecord, Key, LoggedChange, NameEntry, NodeContent, NodeRecord, Record};
 use bearing_proto::peer::{Deferred, ItemId};
-use bearing_types::{Block, FileType, Name, NameHash, NodeId, SessionId, TransactionId};
+use bearing_types::{Amount, Block, FileType, Name, NameHash, NodeId, SessionId, TransactionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 type NamePlace = (NodeId, NameHash, u16);
@@ -402,30 +402,32 @@ impl Model {
         broken
     }
 
+    /// How many tablets have anything.
+    pub fn tablets(&self) -> u64 {
+        self.stored.len() as u64
+    }
+
+    /// What lies in all tablets, counted by quotas.
+    pub fn used_of_quotas(&self) -> Amount {
+        let all = self.stored.values().flat_map(counted);
+        all.fold(Amount::ZERO, |sum, (_, used)| sum.plus(used))
+    }
+
     /// What tablets say is used of quotas is what lies in them.
     fn check_usage(&self) -> Vec<Broken> {
         let mut broken = Vec::new();
         for (block, stored) in &self.stored {
-            let (mut lies, mut says) = (BTreeMap::new(), BTreeMap::new());
+            let mut lies = counted(stored);
+            let mut says = BTreeMap::new();
             for (key, value) in stored {
-                match (Key::decode(key), Record::decode(value)) {
-                    (Some(Key::Node(_)), Ok(Record::Node(node))) if !node.attributes.is_directory() => {
-                        let Some(quota) = node.quota else { continue };
-                        let lies: &mut (u64, u64) = lies.entry(quota.node).or_default();
-                        lies.0 += node.attributes.space;
-                    }
-                    (Some(Key::Fragment(_)), Ok(Record::Fragment(fragment))) => {
-                        let Some(quota) = fragment.quota else { continue };
-                        lies.entry(quota.node).or_default().1 += fragment.entries;
-                    }
-                    (Some(Key::Usage(quota)), Ok(Record::Usage(usage))) => {
-                        says.insert(quota, (usage.used.space, usage.used.entries));
-                    }
-                    _ => {}
+                if let (Some(Key::Usage(quota)), Ok(Record::Usage(usage))) =
+                    (Key::decode(key), Record::decode(value))
+                {
+                    says.insert(quota, usage.used);
                 }
             }
-            lies.retain(|_, used| *used != (0, 0));
-            says.retain(|_, used| *used != (0, 0));
+            lies.retain(|_, used| *used != Amount::ZERO);
+            says.retain(|_, used| *used != Amount::ZERO);
             if lies != says {
                 broken.push((
                     Promise::Settled,
@@ -449,4 +451,23 @@ impl Model {
         }
         frames
     }
+}
+
+/// What lies in a tablet, by the quota that counts it.
+fn counted(stored: &BTreeMap<Vec<u8>, Vec<u8>>) -> BTreeMap<NodeId, Amount> {
+    let mut lies: BTreeMap<NodeId, Amount> = BTreeMap::new();
+    for (key, value) in stored {
+        match (Key::decode(key), Record::decode(value)) {
+            (Some(Key::Node(_)), Ok(Record::Node(node))) if !node.attributes.is_directory() => {
+                let Some(quota) = node.quota else { continue };
+                lies.entry(quota.node).or_default().space += node.attributes.space;
+            }
+            (Some(Key::Fragment(_)), Ok(Record::Fragment(fragment))) => {
+                let Some(quota) = fragment.quota else { continue };
+                lies.entry(quota.node).or_default().entries += fragment.entries;
+            }
+            _ => {}
+        }
+    }
+    lies
 }

@@ -13,7 +13,7 @@ use crate::program::FileRun;
 use crate::world::World;
 use bearing_proto::client::{Answer, Call, CommitMode, Extent, Reply, Request};
 use bearing_proto::delegation::{Change, Step};
-use bearing_types::{ChunkId, Code, Epoch, Lock, Mono, NodeId, Outcome, SessionId};
+use bearing_types::{Amount, ChunkId, Code, Epoch, Lock, Mono, NodeId, Outcome, SessionId};
 use bearing_workload::{
     Append, ClientId, Entry, Event, History, LockHold, Mutation, MutationOutcome, Piece, Query, RequestId,
     Seen, WitnessEvent, WitnessKind, WriteOpen,
@@ -48,6 +48,8 @@ pub struct Recorder {
     pub closed: bool,
     /// Whether a data server's disk was full at any time.
     pub disks_were_full: bool,
+    /// The quota of the root, if it may be used up.
+    pub tight_quota: Option<Amount>,
     /// Changes whose operation is under way, by client.
     under_way: BTreeMap<usize, HostId>,
     /// The changes that were asked for or decided, and the newest epoch each was sent under.
@@ -108,7 +110,9 @@ impl Recorder {
             unreachable!("only changes are begun")
         };
         // What flushes first may fail with that, and then it was never asked for.
-        let of_flush = |code: Code| matches!(code, Code::Io | Code::NoSpace) && requests.is_empty();
+        let of_flush = |code: Code| {
+            matches!(code, Code::Io | Code::NoSpace | Code::QuotaExceeded) && requests.is_empty()
+        };
         let unknown = told.as_ref().is_err_and(|code| is_unknown(*code) || of_flush(*code));
         if !unknown {
             entry.returned = Some(world.true_mono());
@@ -132,6 +136,9 @@ impl Recorder {
     pub fn told(&mut self, host: HostId, code: Option<Code>) {
         if code == Some(Code::NoSpace) && !self.disks_were_full {
             self.complain(format!("{host:?} was told that there is no space, but no disk was ever full"));
+        }
+        if code == Some(Code::QuotaExceeded) && self.tight_quota.is_none() {
+            self.complain(format!("{host:?} was told that a quota is used up, but none is"));
         }
     }
 

@@ -10,7 +10,6 @@ use crate::coordinator::CoordinatorHost;
 use crate::counts::Counts;
 use crate::data_disks::Reach;
 use crate::data_host::DataHost;
-use crate::disks::WrongDisk;
 use crate::ledger::{ChunkNews, Ledger, NameNews};
 use crate::meta_host::MetaHost;
 use crate::nemesis::{Act, Crowded, Nemesis};
@@ -509,6 +508,9 @@ impl Sim {
             Role::Data(_) => data[index_of(host, 1 + crate::cluster::METADATA)].start(world),
             Role::Client(number) => clients[number as usize].start(world, recorder),
         }
+        if !self.world.is_up(host) {
+            self.reach.stops(host, self.world.now().0);
+        }
     }
 
     /// Kills a host, if it runs.
@@ -662,40 +664,6 @@ impl Sim {
                 }
             }
         }
-    }
-
-    /// A metadata server dies, and somebody starts it on another disk.
-    fn give_wrong_disk(&mut self, host: HostId, kind: WrongDisk, spell: u64) {
-        self.crash(host);
-        let given = match self.hosts.role(host) {
-            Role::Metadata(server) => {
-                let tablets = self.coordinator.tablets_of(server);
-                self.metadata[index_of(host, 1)].give_wrong_disk(&mut self.world, kind, &tablets)
-            }
-            _ => self.data[index_of(host, 1 + crate::cluster::METADATA)].empty_disk(&mut self.world),
-        };
-        self.start_unless_out(host);
-        if given {
-            self.world.after(spell, Happening::Act(Act::RightDisk(host)));
-        }
-    }
-
-    fn put_disk_back(&mut self, host: HostId) {
-        if matches!(self.hosts.role(host), Role::Metadata(_)) {
-            self.metadata[index_of(host, 1)].keep_refilled_disk(&mut self.world);
-            self.replace_metadata_disk(host);
-            if self.metadata[index_of(host, 1)].has_wrong_disk() {
-                self.crash(host);
-                self.metadata[index_of(host, 1)].put_disk_back();
-            }
-        } else {
-            let index = index_of(host, 1 + crate::cluster::METADATA);
-            if self.data[index].has_wrong_disk() {
-                self.crash(host);
-                self.data[index].put_disk_back();
-            }
-        }
-        self.start_unless_out(host);
     }
 
     fn set_full(&mut self, disks: &[HostId], full: bool) {

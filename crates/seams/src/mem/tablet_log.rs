@@ -1,7 +1,7 @@
 //! The tablet log in memory.
 
 use super::{CrashFault, Switches};
-use crate::{DiskLabel, EngineResult, LogMark, LoggedRecord, TabletLog};
+use crate::{DiskLabel, EngineError, EngineResult, LogMark, LoggedRecord, TabletLog};
 use bearing_types::DiskId;
 use std::collections::VecDeque;
 
@@ -20,6 +20,8 @@ pub struct MemTabletLog {
     believes_the_page_cache: bool,
     /// From here on the disk has nothing, though it is read.
     absent_from: Option<LogMark>,
+    /// It does not open.
+    rotten: bool,
 }
 
 impl DiskLabel for MemTabletLog {
@@ -42,6 +44,11 @@ impl MemTabletLog {
     /// An empty log that takes what it reads after a failed sync for stable, to show that a suite notices.
     pub fn believing_the_page_cache() -> MemTabletLog {
         MemTabletLog { believes_the_page_cache: true, ..MemTabletLog::default() }
+    }
+
+    /// A record that was stable cannot be read any more: it does not open.
+    pub fn rot(&mut self) {
+        self.rotten = true;
     }
 
     /// What the disk does not have is gone with the machine's memory, and is taken for stable as long as that
@@ -114,6 +121,9 @@ impl TabletLog for MemTabletLog {
         from: Option<LogMark>,
         count_max: usize,
     ) -> EngineResult<Vec<(LogMark, LoggedRecord)>> {
+        if self.rotten {
+            return Err(EngineError::Corrupt { what: "a log in memory".to_owned() });
+        }
         let start = from.map_or(0, |from| self.records.partition_point(|(mark, _)| *mark < from));
         Ok(self.records.iter().skip(start).take(count_max).cloned().collect())
     }

@@ -45,6 +45,17 @@ fn says_gone(code: Code) -> bool {
     matches!(code, Code::NotFound | Code::Stale)
 }
 
+/// Whether a change may need more names or bytes than were there.
+fn may_take_more(mutation: &Mutation) -> bool {
+    matches!(
+        mutation,
+        Mutation::Create { .. }
+            | Mutation::MakeDirectory { .. }
+            | Mutation::Link { .. }
+            | Mutation::Commit { .. }
+    )
+}
+
 fn same_code(expected: Code, seen: Code) -> bool {
     expected == seen || says_gone(expected) && says_gone(seen)
 }
@@ -64,8 +75,10 @@ impl Reader<'_> {
             Event::Read { result: Err(Code::Unreachable), .. } => Ok(()),
             Event::Read { query, result } => self.read(entry, &window, query, result).map_err(wrong),
             Event::Mutation { mutation, outcome: MutationOutcome::Told(told), .. } if unmade => match told {
-                // The oracle knows no disks; whoever made the history knows whether one was full.
+                // The oracle knows no disks and no quotas; whoever made the history knows whether one was
+                // full.
                 Err(Code::NoSpace) => Ok(()),
+                Err(Code::QuotaExceeded) if may_take_more(mutation) => Ok(()),
                 Err(code) => self.refusal(&window, mutation, *code).map_err(wrong),
                 Ok(_) => self.nothing_to_do(&window, mutation).map_err(wrong),
             },
