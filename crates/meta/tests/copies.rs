@@ -276,3 +276,70 @@ fn records_that_cannot_be_read_are_served_by_another_member_and_learnt_anew() {
         assert_eq!(cluster.list(ALICE, &root, 1000).len(), 50);
     }
 }
+
+#[test]
+fn after_a_restart_of_all_a_member_that_has_everything_stays_one_whatever_it_knows_to_be_committed() {
+    let mut cluster = cluster(3);
+    let root = cluster.root(ALICE).grant;
+    let home = root.body.seat.home;
+    (0..3).for_each(|number| _ = cluster.create(ALICE, &root, &format!("f{number}")).unwrap());
+    let before = cluster.register_of(home);
+    let servers: Vec<ServerId> = cluster.hosts.keys().copied().collect();
+    let mut logs: BTreeMap<ServerId, _> =
+        servers.into_iter().map(|server| (server, cluster.kill(server))).collect();
+    cluster.revive(before.owner, logs.remove(&before.owner).unwrap());
+    cluster.pass(Duration::from_millis(10));
+    logs.into_iter().for_each(|(server, log)| cluster.revive(server, log));
+    cluster.pass(Duration::from_secs(3));
+    let after = cluster.register_of(home);
+    assert_eq!((after.members, after.epoch), (before.members, before.epoch.next()), "nobody is swapped out");
+}
+
+#[test]
+fn a_member_that_dropped_what_it_could_not_read_counts_no_more_though_nothing_changes() {
+    let mut cluster = cluster(3);
+    let root = cluster.root(ALICE).grant;
+    let home = root.body.seat.home;
+    (0..20).for_each(|number| _ = cluster.create(ALICE, &root, &format!("f{number}")).unwrap());
+    cluster.pass(Duration::from_millis(500));
+    let before = cluster.register_of(home);
+    let member = before.members[1];
+    cluster.may_complain = true;
+    spoil(&mut cluster, member, before.serial, |key| matches!(key, Key::Name(..)));
+    cluster.pass(Duration::from_secs(1));
+    cluster.send(before.owner, Event::Compare(vec![before.serial]));
+    cluster.pass(Duration::from_secs(4));
+    let after = cluster.register_of(home);
+    assert!(after.members.len() == 3 && !cluster.complaints.is_empty());
+    let whole = stored(&mut cluster, after.owner, after.serial);
+    for server in after.members {
+        assert!(stored(&mut cluster, server, after.serial) == whole, "{server}");
+    }
+}
+
+#[test]
+fn who_learns_what_its_only_owner_cannot_read_is_given_up() {
+    let mut cluster = Cluster::with_copies(3, 2);
+    cluster.open_session(ALICE);
+    let root = cluster.root(ALICE).grant;
+    let home = root.body.seat.home;
+    cluster.create(ALICE, &root, "f").unwrap();
+    let before = cluster.register_of(home);
+    let third = cluster.hosts.keys().copied().find(|server| !before.members.contains(server)).unwrap();
+    cluster.may_complain = true;
+    let log = cluster.kill(third);
+    cluster.kill(before.members[1]);
+    cluster.pass(Duration::from_secs(4));
+    assert_eq!(cluster.register_of(home).members, [before.owner]);
+    spoil(&mut cluster, before.owner, before.serial, |key| matches!(key, Key::Name(..)));
+    cluster.revive(third, log);
+    let mut learnt = false;
+    for _ in 0..100 {
+        cluster.pass(Duration::from_millis(20));
+        learnt |= cluster.register_of(home).learner == Some(third);
+    }
+    assert!(learnt, "{:?}", cluster.register_of(home));
+    cluster.kill(third);
+    cluster.pass(Duration::from_secs(1));
+    assert_eq!(cluster.register_of(home).learner, None);
+}

@@ -5,7 +5,7 @@ mod cluster;
 
 use bearing_meta::{EntryKind, Event, Key, LogEntry, NameEntry, NameRecord, Record};
 use bearing_placement::Scheme;
-use bearing_proto::client::{Answer, Body, Call, LeaseKey, RenameMode};
+use bearing_proto::client::{Answer, AttributeChange, Body, Call, LeaseKey, RenameMode};
 use bearing_proto::replication::{Append, EntryBytes, ReplicationMessage, SnapshotPart};
 use bearing_seams::TabletLog;
 use bearing_types::{Code, Cookie, FileType, LogIndex, Mode, NameHash, ServerId, TabletSerial};
@@ -159,12 +159,48 @@ fn names_that_changed_places_are_leased_to_who_asked_for_as_long_as_its_kernel_m
                 cluster.recalls.clear();
                 cluster.unlink(BOB, grant, &text).unwrap();
                 let key = LeaseKey::Name(directory.node, NameHash::of(NAME_KEY, &name(&text)));
-                let mut recalls = cluster.recalls.iter();
-                let recalled = recalls.any(|(of, recall)| *of == ALICE && recall.keys.contains(&key));
-                assert!(recalled, "{text} of {directory:?}: {:?}", cluster.recalls);
+                assert!(recalled(&cluster, key), "{text} of {directory:?}: {:?}", cluster.recalls);
             }
         }
     });
+}
+
+fn recalled(cluster: &Cluster, key: LeaseKey) -> bool {
+    cluster.recalls.iter().any(|(of, recall)| *of == ALICE && recall.keys.contains(&key))
+}
+
+#[test]
+fn who_changes_a_node_keeps_the_lease_that_its_kernel_was_told_of() {
+    both(|mut cluster| {
+        let root = cluster.root(ALICE).grant;
+        let node = cluster.create(ALICE, &root, "f").unwrap();
+        cluster.link(ALICE, node, &root, "g").unwrap();
+        (0..10).for_each(|_| assert_eq!(cluster.links(ALICE, node), Ok(2)));
+        cluster.unlink(ALICE, &root, "f").unwrap();
+        cluster.pass(Duration::from_millis(500));
+        cluster.recalls.clear();
+        let change = AttributeChange { mode: Some(Mode::new(0o600)), ..AttributeChange::default() };
+        let call = Call::SetAttributes { node, who: root_user(), change, token: None };
+        cluster.call(BOB, node.home, call).unwrap();
+        assert!(recalled(&cluster, LeaseKey::File(node.node)), "{:?}", cluster.recalls);
+    });
+}
+
+#[test]
+fn the_first_name_in_another_tablet_changes_what_is_leased_of_its_directory() {
+    let mut cluster = Cluster::new(3, Scheme::Hash);
+    cluster.open_session(ALICE);
+    cluster.open_session(BOB);
+    let view = cluster.root(ALICE);
+    assert!(view.node.lease.0 > 0);
+    cluster.recalls.clear();
+    let root = cluster.root(BOB).grant;
+    let home = cluster.owner(root.body.seat.home).1;
+    let elsewhere = |text: &String| !home.contains(position(&root, text));
+    let text = (0..100).map(|number| format!("f{number}")).find(elsewhere).unwrap();
+    cluster.create(BOB, &root, &text).unwrap();
+    let key = LeaseKey::Content(root.body.seat.node);
+    assert!(recalled(&cluster, key), "{:?}", cluster.recalls);
 }
 
 #[test]

@@ -5,10 +5,11 @@
 
 use crate::engine::machine::MetaServer;
 use crate::event::{Command, LoadTicket, Note};
+use crate::replication::Answer;
 use crate::tablet::{Phase, Tablet};
 use bearing_placement::Tablet as Assigned;
 use bearing_proto::replication::Progress;
-use bearing_types::{Now, Position, ServerId, TabletSerial};
+use bearing_types::{LogIndex, Now, Position, ServerId, TabletSerial};
 use std::time::Duration;
 
 impl MetaServer {
@@ -97,6 +98,24 @@ impl MetaServer {
         }
     }
 
+    /// Tells the owners of what was removed here that it is: they would count on it until they have something
+    /// new to send.
+    pub(crate) fn tell_of_nothing(&mut self) {
+        for serial in self.disk.dropped.clone() {
+            let mut registers = self.startup.registers.values().map(|(_, assigned)| assigned);
+            let counts = registers.find(|assigned| assigned.serial == serial).filter(|assigned| {
+                let others = assigned.owner != self.id && assigned.members.contains(&self.id);
+                others && !self.copies.contains_key(&serial)
+            });
+            let Some(&Assigned { owner, epoch, .. }) = counts else {
+                self.disk.dropped.remove(&serial);
+                continue;
+            };
+            let index = LogIndex::ZERO;
+            self.outgoing.answer(owner, Answer::Lacking(Progress { serial, epoch, index }));
+        }
+    }
+
     /// A member of a tablet of this server's that lives.
     fn next_owner(&self, now: Now, start: Position) -> Option<ServerId> {
         let (_, assigned) = self.startup.registers.get(&start)?;
@@ -110,6 +129,7 @@ impl MetaServer {
         let others = assigned.owner != self.id && self.owned(serial).is_none();
         if self.disk.damaged.contains(&serial) && others && !self.claims.contains_key(&serial) {
             self.remove_stored(serial, out);
+            self.disk.dropped.insert(serial);
         }
     }
 }

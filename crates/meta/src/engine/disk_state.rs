@@ -32,6 +32,8 @@ pub(crate) struct DiskState {
     pub gaps: BTreeMap<TabletSerial, (LogIndex, LogIndex)>,
     /// Tablets of which the store cannot read records.
     pub damaged: BTreeSet<TabletSerial>,
+    /// Tablets that were removed for that, of which this server may count as a member yet.
+    pub dropped: BTreeSet<TabletSerial>,
 }
 
 impl DiskState {
@@ -45,6 +47,7 @@ impl DiskState {
             logged: BTreeMap::new(),
             gaps: BTreeMap::new(),
             damaged: BTreeSet::new(),
+            dropped: BTreeSet::new(),
         }
     }
 

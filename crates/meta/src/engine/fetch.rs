@@ -97,8 +97,10 @@ impl MetaServer {
             if !self.is_damaged(now, start) {
                 self.forget_startup_load(start);
             }
-        } else if let Some(start) = self.start_of_part(ticket) {
-            self.is_damaged(now, start);
+        } else if let Some(start) = self.start_of_part(ticket)
+            && !self.is_damaged(now, start)
+        {
+            self.pause_teaching(now, start);
         }
     }
 

@@ -225,11 +225,16 @@ impl MetaServer {
         for progress in held.lacking {
             let log = owned(&mut self.tablets, &mut self.adoptions, &self.starts, progress.serial);
             let Some(log) = log.filter(|log| log.epoch() == progress.epoch) else { continue };
-            if progress.index.next() < log.first_for(from) {
+            let (first, synced) = (log.first_for(from), log.members.synced(from));
+            let had_more = newest && synced.is_some_and(|synced| progress.index < synced);
+            if progress.index.next() < first || had_more {
                 log.members.has_lost(from);
             }
+            // One that has taken nothing of this epoch begins with its first entry, whatever it has.
+            let begun = synced.is_none_or(|synced| synced >= first);
+            let after = if begun { progress.index } else { progress.index.min(LogIndex(first.0 - 1)) };
             if log.members.on_lacking(now.mono, from, LACKING_PAUSE) {
-                resend(self.outgoing.append_to(&self.pairs, now, from), log, from, progress.index);
+                resend(self.outgoing.append_to(&self.pairs, now, from), log, from, after);
             }
         }
         held.parts.into_iter().for_each(|parts| self.on_parts_held(now, from, parts, out));
@@ -314,7 +319,7 @@ impl Outgoing {
         self.answers.entry(to).or_default().parts.push(held);
     }
 
-    fn answer(&mut self, to: ServerId, answer: Answer) {
+    pub fn answer(&mut self, to: ServerId, answer: Answer) {
         let held = self.answers.entry(to).or_default();
         match answer {
             Answer::Synced(progress) => held.synced.push(progress),

@@ -8,7 +8,7 @@ use crate::engine::machine::MetaServer;
 use crate::event::{Command, LoadResult, LoadTicket, Note};
 use crate::mutant::Mutant;
 use crate::record::KEYS_END;
-use crate::replication::{Copy, Log, Part};
+use crate::replication::{Copy, Learner, Log, Part};
 use crate::tablet::{Leaving, Phase};
 use bearing_placement::Tablet as Assigned;
 use bearing_proto::replication::{PartsHeld, Progress, SnapshotPart};
@@ -42,6 +42,8 @@ pub(crate) struct Restore {
     /// Servers that did not keep up.
     failed: BTreeMap<ServerId, Failed>,
     moves: BTreeMap<TabletSerial, Move>,
+    /// Tablets of which nobody learns anything until then: this server has the only copy, and cannot read it.
+    unreadable: BTreeMap<TabletSerial, Mono>,
     /// Since when tablets lack copies, and what had been sent of snapshots by then.
     lacking: Option<(Mono, u64)>,
     /// Snapshots that arrived, and their bytes.
@@ -75,6 +77,7 @@ impl Restore {
             refilled: Mono::ZERO,
             failed: BTreeMap::new(),
             moves: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
             lacking: None,
             arrived: (0, 0),
         }
@@ -134,6 +137,7 @@ impl MetaServer {
         self.restore.refill(now.mono);
         // One that has kept up for so long begins with the short pause again.
         self.restore.failed.retain(|_, failed| now.mono.since(failed.since) < failed.pause + PAUSE_MAX);
+        self.restore.unreadable.retain(|_, until| now.mono < *until);
         let lacking = self.lacking().next().is_some();
         self.restore.note_lacking(now.mono, lacking, self.counters.restored_bytes);
         if self.is_stuck(now) {
@@ -141,6 +145,7 @@ impl MetaServer {
         }
         self.change_members(now, out);
         self.yield_damaged(now);
+        self.tell_of_nothing();
         let starts: Vec<Position> = self.tablets.keys().copied().collect();
         for start in starts {
             self.send_part(now, start, false, out);
@@ -200,7 +205,9 @@ impl MetaServer {
                     None
                 }
                 Learning::Failed(server) => {
-                    self.restore.fail(server, now.mono);
+                    if !self.restore.unreadable.contains_key(&assigned.serial) {
+                        self.restore.fail(server, now.mono);
+                    }
                     Some(Assigned { learner: None, ..assigned.clone() })
                 }
                 Learning::Done(server) => {
@@ -224,6 +231,14 @@ impl MetaServer {
         }
     }
 
+    /// A part of a snapshot cannot be read, and nobody else has it: its learner is given up, and the tablet
+    /// is tried again later.
+    pub(crate) fn pause_teaching(&mut self, now: Now, start: Position) {
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        self.restore.unreadable.insert(tablet.serial, now.mono.after(PAUSE_MAX));
+        tablet.log.learner.iter_mut().for_each(Learner::give_up);
+    }
+
     /// What a tablet's register should say where nobody learns it, but for the epoch; `None` if it is as it
     /// should be.
     fn next_member(
@@ -242,6 +257,9 @@ impl MetaServer {
                 self.begin_leaving(now, assigned.block.start(), to);
                 return None;
             }
+        }
+        if self.restore.unreadable.contains_key(&assigned.serial) {
+            return None;
         }
         let copies = self.copies_wanted();
         if assigned.members.len() > copies {

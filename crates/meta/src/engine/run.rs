@@ -88,8 +88,10 @@ impl MetaServer {
         job.context.range_wanted = false;
         let known = job.session().is_none_or(|session| tablet.knows(session));
         let given_up = job.session().and_then(|session| tablet.sessions.given_up(session));
-        // What is leased has to be logged first.
-        let full = self.space.headroom() == Headroom::None || tablet.log.members.lack_some();
+        // What is leased has to be logged first. Where members lack that may take long, but a change waits
+        // for it anyway.
+        let waits = job.work.is_logged();
+        let full = self.space.headroom() == Headroom::None || tablet.log.members.lack_some() && !waits;
         let leases_within = job.session().filter(|_| full);
         let leases_within =
             leases_within.map(|session| tablet.horizon.stable(session, tablet.log.committed()));
@@ -202,8 +204,8 @@ impl MetaServer {
     ) {
         let start = job.tablet;
         if let (true, Some(tablet)) = (commit, self.tablets.get_mut(&start)) {
-            let undecided = matches!(job.work, JobWork::Prepare { .. }).then(|| job.session()).flatten();
-            tablet.leases.changed(&effects.changed, undecided);
+            let may_be_called_off = matches!(job.work, JobWork::Prepare { .. });
+            tablet.leases.changed(&effects.changed, job.session(), may_be_called_off);
             if effects.lends {
                 tablet.leases.lent(&effects.reserved);
             }

@@ -173,8 +173,11 @@ impl LeaseTable {
         let entry = self.entry(key, until);
         entry.uses = entry.uses.saturating_add(1);
         entry.quiet_until = None;
-        match offer {
-            Offer::Untracked(_) => entry.untracked_until = entry.untracked_until.max(Some(until)),
+        let held = match offer {
+            Offer::Untracked(_) => {
+                entry.untracked_until = entry.untracked_until.max(Some(until));
+                until
+            }
             Offer::Tracked(_) | Offer::Nothing => {
                 let place = entry.place(session).unwrap_or_else(|place| {
                     entry.holders.insert(place, (session, until));
@@ -182,10 +185,26 @@ impl LeaseTable {
                 });
                 let (_, held) = &mut entry.holders[place];
                 *held = (*held).max(until);
-                return *held;
+                *held
             }
+        };
+        self.outdate_recall(key, session);
+        held
+    }
+
+    /// What was recalled is leased anew: an answer that is on its way is about what was held before.
+    fn outdate_recall(&mut self, key: LeaseKey, session: SessionId) {
+        if !self.recalled.remove(&(session, key)) {
+            return;
         }
-        until
+        let of_key = |recall: &RecallState| recall.session == session && recall.keys.contains(&key);
+        let number = self.recalls.iter().find(|(_, recall)| of_key(recall)).map(|(number, _)| *number);
+        let Some(recall) = number.and_then(|number| self.recalls.get_mut(&number)) else { return };
+        recall.keys.retain(|recalled| *recalled != key);
+        // One of no keys is of all there are.
+        if recall.keys.is_empty() {
+            number.and_then(|number| self.recalls.remove(&number));
+        }
     }
 
     /// A directory is delegated no more. It is left alone for a moment, so that whoever it was called back
@@ -366,12 +385,13 @@ impl LeaseTable {
             .collect()
     }
 
-    /// A change of these keys is done: the requester's own leases on them are released, and new ones may be
-    /// given. If the change may be called off yet, its requester keeps its own: its kernel goes on to use
-    /// them then.
-    pub fn changed(&mut self, keys: &[LeaseKey], undecided: Option<SessionId>) {
+    /// A change of these keys is done: nobody else has leases on them, and new ones may be given. Its
+    /// requester's own ones on nodes stay: its kernel may go by what it was told of them before. So do all
+    /// if the change may be called off yet.
+    pub fn changed(&mut self, keys: &[LeaseKey], requester: Option<SessionId>, may_be_called_off: bool) {
         for key in keys {
-            let held = self.entries.get_mut(key).zip(undecided);
+            let stays = may_be_called_off || matches!(key, LeaseKey::File(_) | LeaseKey::Access(_));
+            let held = self.entries.get_mut(key).zip(requester.filter(|_| stays));
             let kept = held.filter(|(entry, session)| entry.place(*session).is_ok());
             match kept {
                 Some((entry, session)) => {
@@ -487,12 +507,25 @@ mod tests {
             let offer = table.offer(KEY, session, Mono(0), &config);
             table.give(KEY, session, offer, Mono(0));
         }
-        table.changed(&[KEY], Some(A));
+        table.changed(&[KEY], Some(A), true);
         assert_eq!(table.holders(&[KEY], None, Mono(1)), BTreeMap::from([(A, vec![KEY])]));
-        table.changed(&[KEY], None);
+        table.changed(&[KEY], None, false);
         assert!(table.holders(&[KEY], None, Mono(1)).is_empty());
-        table.changed(&[KEY], Some(A));
+        table.changed(&[KEY], Some(A), true);
         assert!(table.entries.is_empty());
+    }
+
+    #[test]
+    fn a_lease_that_is_given_while_the_key_is_recalled_is_not_dropped_by_the_answer() {
+        let (mut table, config) = table();
+        table.give(KEY, A, Offer::Tracked(LeaseMs(1000)), Mono(0));
+        let holders = table.holders(&[KEY], Some(B), Mono(1));
+        let wishes = table.recall(holders, Mono(1), &config);
+        table.give(KEY, A, Offer::Tracked(LeaseMs(3000)), Mono(2));
+        assert_eq!(table.recalled(A, wishes[0].number, Mono(3), &config), None);
+        assert!(table.unanswered().is_empty(), "one of no keys would be of everything");
+        let holders = table.holders(&[KEY], Some(B), Mono(4));
+        assert_eq!(table.recall(holders, Mono(4), &config).len(), 1, "it is recalled anew");
     }
 
     #[test]
@@ -521,7 +554,7 @@ mod tests {
         table.give(KEY, A, Offer::Tracked(LeaseMs(1000)), Mono(0));
         let holders = table.holders(&[KEY], Some(B), Mono(1));
         let wishes = table.recall(holders, Mono(1), &config);
-        table.changed(&[KEY], None);
+        table.changed(&[KEY], None, false);
         assert_eq!(table.offer(KEY, A, Mono(2), &config), Offer::Nothing);
         assert_eq!(table.offer_after_change(KEY, A, &config), Offer::Nothing);
         assert_ne!(table.offer_after_change(KEY, B, &config), Offer::Nothing);
@@ -600,7 +633,7 @@ mod tests {
         let over = now.after(config.untracked_lease_ttl);
         assert!(!table.await_untracked(&[KEY], over, &config));
         assert_eq!(table.offer(KEY, B, over, &config), Offer::Nothing, "the change comes again first");
-        table.changed(&[KEY], None);
+        table.changed(&[KEY], None, false);
         assert_ne!(table.offer(KEY, B, over, &config), Offer::Nothing);
     }
 

@@ -148,7 +148,8 @@ impl Copy {
             return self.lacking_all(epoch);
         }
         if epoch > self.log.epoch() {
-            return Answer::Lacking(Progress { epoch, ..self.progress(self.log.committed()) });
+            // All that is here counts: what was committed before the epoch began may not be known as such.
+            return Answer::Lacking(Progress { epoch, ..self.progress(self.log.last()) });
         }
         self.told = self.told.max(index);
         self.log.commit(self.told);

@@ -102,6 +102,11 @@ impl Learner {
         self.tail.len()
     }
 
+    /// A part of its snapshot cannot be read.
+    pub fn give_up(&mut self) {
+        self.has_lost = true;
+    }
+
     /// Whether it has to be given up.
     pub fn is_failing(&self, now: Mono, timeout: Duration) -> bool {
         let silent = matches!(self.stage, Stage::Sent { .. }) && now.since(self.moved) >= timeout;

@@ -212,6 +212,11 @@ impl Members {
         due
     }
 
+    /// Up to where a member has synced the tablet, as far as it said so in this epoch.
+    pub fn synced(&self, server: ServerId) -> Option<LogIndex> {
+        self.others.get(&server).map(|member| member.synced)
+    }
+
     /// A member lacks what was committed before the epoch began, which it had once.
     pub fn has_lost(&mut self, server: ServerId) {
         let member = self.others.get_mut(&server).filter(|member| member.counts);

@@ -4,7 +4,7 @@
 use crate::decide::rules::namespace;
 use crate::record::{Key, NodeContent, Record};
 use crate::view::{Decide, Stop, View};
-use bearing_proto::client::Handle;
+use bearing_proto::client::{Handle, LeaseKey};
 use bearing_proto::peer::{FragmentStat, SessionLife, Told};
 use bearing_types::{AclHash, Block, Code, NodeId, SessionId, Wall};
 
@@ -55,6 +55,7 @@ pub(crate) fn list_fragment(view: &mut View, directory: Handle, block: Block) ->
     let access_version = content.access_version;
     if !content.fragments.iter().any(|listed| listed.covers(block)) {
         content.fragments.push(block);
+        view.changes(LeaseKey::Content(directory.node));
         view.put_node(directory.node, record);
     }
     Ok(Told::Listed { access_version })
