@@ -221,3 +221,29 @@ fn a_directory_of_another_tablet_is_removed_by_its_home_after_what_emptied_it() 
     assert_eq!(world.result(removed), Ok(Answer::Done));
     assert_eq!(asked, ["unlink", "rmdir"]);
 }
+
+#[test]
+fn a_name_that_was_told_under_a_lease_of_its_own_is_forgotten_when_it_is_renamed_here() {
+    for lease in [0, 3000] {
+        let mut world = World::open_with(delegating_config());
+        let ticket = world.start(lookup("c"));
+        world.answer_one(Body::Directory(Box::new(root_view(0))));
+        world.answer_one(entry(file(7, "c"), lease));
+        world.found(ticket);
+        let entries = vec![lent(file(7, "c"), "c", FileType::Regular)];
+        let mut world = lend_root(world, entries, Vec::new());
+        world.invalidations.clear();
+        let ticket = world.start(Operation::Rename {
+            source: root(),
+            source_name: name("c"),
+            target: root(),
+            target_name: name("k"),
+            who: Credentials::ROOT,
+            mode: RenameMode::Replace,
+        });
+        assert_eq!(world.result(ticket), Ok(Answer::Done));
+        let moved = Invalidation::Entry { directory: NodeId::ROOT, name: name("k") };
+        let forgotten = world.invalidations.iter().any(|(_, what)| what.contains(&moved));
+        assert_eq!(forgotten, lease > 0, "{:?}", world.invalidations);
+    }
+}
