@@ -1,4 +1,4 @@
-//! The entry store: a cache of the tablet log, one keyspace per tablet.
+//! The entry store: a cache of the tablet log.
 
 use crate::EngineResult;
 use bearing_types::{LogIndex, TabletSerial};
@@ -27,19 +27,20 @@ pub struct KeyRange {
     pub end: Option<Vec<u8>>,
 }
 
-/// Entries by tablet. All keys of a tablet and its applied index share one keyspace, so that what a flush
-/// makes stable is a prefix of that tablet's log. Calls take effect in the order in which they are made.
+/// Entries by tablet. Whatever a crash leaves of a tablet is what some prefix of its log had made of it, no
+/// shorter than what was flushed. Calls take effect in the order in which they are made.
 pub trait Store {
-    /// The tablets that have a keyspace, in order.
+    /// The tablets that it has, in order.
     fn tablets(&mut self) -> EngineResult<Vec<TabletSerial>>;
 
-    /// Makes an empty keyspace for a tablet, or does nothing when it has one.
+    /// Makes room for a tablet, which is empty, or does nothing when it has the tablet.
     fn create_tablet(&mut self, tablet: TabletSerial) -> EngineResult<()>;
 
-    /// Drops a tablet's keyspace with all that is in it. Stable when it returns.
+    /// Drops a tablet with all that is in it. Not yet stable: after a crash it may be there as if the
+    /// removal, and what came after it, had never been begun.
     fn remove_tablet(&mut self, tablet: TabletSerial) -> EngineResult<()>;
 
-    /// The index of the last log record whose changes a tablet's keyspace holds; `None` without a keyspace.
+    /// The index of the last log record whose changes a tablet holds; `None` if the store does not have it.
     /// Right after opening this is the flushed index, from which the log is replayed.
     fn applied(&mut self, tablet: TabletSerial) -> EngineResult<Option<LogIndex>>;
 

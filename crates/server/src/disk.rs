@@ -302,7 +302,7 @@ impl Disk {
                     self.flushed();
                 }
                 Done::Tablet(result) => {
-                    result.map_err(StartError::engine("make or drop a tablet's keyspace"))?
+                    result.map_err(StartError::engine("make or drop a tablet in the store"))?
                 }
             }
         }
@@ -323,12 +323,12 @@ impl Disk {
         }
     }
 
-    /// Makes a tablet's keyspace. A replay of the log makes it too, so nothing waits for it.
+    /// Makes a tablet in the store. A replay of the log makes it too, so nothing waits for it.
     pub fn create_tablet(&mut self, tablet: TabletSerial) {
         self.store.add(Work::Create(tablet));
     }
 
-    /// Drops a tablet's keyspace: its records in the log are needed no more. If that is not done when the
+    /// Drops a tablet in the store: its records in the log are needed no more. If that is not done when the
     /// server dies, whatever the log says of the tablet next says too that nothing before counts.
     pub fn remove_tablet(&mut self, tablet: TabletSerial) {
         self.unapplied.forget(tablet);

@@ -16,7 +16,7 @@ use crate::space::HeldSpace;
 use crate::state::ChunkReport;
 use bearing_engines_local::{FileTabletLog, FjallStore};
 use bearing_env::Clock;
-use bearing_meta::{Command, Config, Event, Headroom, MetaServer, Note, reserve_bytes};
+use bearing_meta::{Command, Config, Event, Failing, Headroom, MetaServer, Note, reserve_bytes};
 use bearing_proto::coordinator::{Ask, AskCall, TellBody, Told};
 use bearing_proto::{Message, Sender};
 use bearing_seams::EngineError;
@@ -121,6 +121,9 @@ struct TabletKeeper {
 #[derive(Debug, Default)]
 struct Changes {
     claimed: BTreeMap<ServerId, Vec<Block>>,
+    /// Members that they go on without, each with why the first of them does.
+    without: BTreeMap<ServerId, (Failing, Vec<Block>)>,
+    copied: BTreeMap<ServerId, Vec<Block>>,
     taken: Vec<Block>,
     served: Vec<Block>,
     left: Vec<Block>,
@@ -128,7 +131,11 @@ struct Changes {
 
 impl Changes {
     fn tell(&mut self) {
-        let Changes { claimed, taken, served, left } = std::mem::take(self);
+        let Changes { claimed, without, copied, taken, served, left } = std::mem::take(self);
+        for (member, (why, blocks)) in without {
+            let member = DaemonName::of(member);
+            tracing::warn!("gone on with without {member}: {} ({why})", tablets(&blocks));
+        }
         for (owner, blocks) in claimed {
             let owner = DaemonName::of(owner);
             tracing::warn!("{owner} is silent; claimed of it: {}", tablets(&blocks));
@@ -137,6 +144,9 @@ impl Changes {
             if !blocks.is_empty() {
                 tracing::info!("{what}: {}", tablets(&blocks));
             }
+        }
+        for (member, blocks) in copied {
+            tracing::info!("{} is about to have a copy of {}", DaemonName::of(member), tablets(&blocks));
         }
     }
 }
@@ -338,10 +348,10 @@ impl TabletKeeper {
             Note::Taken(tablet, _) => self.changes.taken.push(tablet),
             Note::TakingOver(tablet, owner) => self.changes.claimed.entry(owner).or_default().push(tablet),
             Note::Counting(tablet, _, server) => {
-                tracing::info!("{server} is about to have a copy of tablet {tablet}")
+                self.changes.copied.entry(server).or_default().push(tablet);
             }
             Note::SwappedOut(tablet, server, why) => {
-                tracing::warn!("tablet {tablet} goes on without {server}: {why}")
+                self.changes.without.entry(server).or_insert((why, Vec::new())).1.push(tablet);
             }
             Note::Left(tablet) => self.changes.left.push(tablet),
             Note::Failed(reason) => {

@@ -17,9 +17,9 @@ pub enum Work {
     Apply(TabletSerial, LogIndex, Vec<Change>),
     /// Keep a disk id.
     SetDisk(DiskId),
-    /// Make a tablet's keyspace.
+    /// Make a tablet.
     Create(TabletSerial),
-    /// Drop a tablet's keyspace.
+    /// Drop a tablet.
     Remove(TabletSerial),
     /// Give what a tablet has now, up to this record, to who computes digests.
     Read(TabletSerial, LogIndex, Sender<Reading>),

@@ -520,11 +520,11 @@ impl MetaHost {
                 self.store.set_disk(disk).expect("a store in memory keeps an id");
             }
             Command::CreateTablet(tablet) => {
-                self.store.create_tablet(tablet).expect("a store in memory makes keyspaces");
+                self.store.create_tablet(tablet).expect("a store in memory makes tablets");
             }
             Command::RemoveTablet(tablet) => {
                 self.unapplied.forget(tablet);
-                self.store.remove_later(tablet).expect("a store in memory removes keyspaces");
+                self.store.remove_tablet(tablet).expect("a store in memory removes tablets");
             }
             Command::Map(..) => world.counts.add("meta: maps taken"),
             Command::Note(note) => self.note(world, ledger, note),

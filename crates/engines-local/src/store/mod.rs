@@ -1,29 +1,37 @@
-//! The entry store in fjall, one of its keyspaces per tablet.
+//! The entry store in fjall, all tablets in one of its keyspaces.
 //!
-//! Invariants: a batch and its applied index share one write to one keyspace, so whatever fjall makes stable
-//! is a prefix of the tablet's log; fjall's own journal never counts: it is emptied at every opening, and the
-//! caller replays the tablet log from the flushed index. (With fjall 3.1 a torn journal refuses to open, and
-//! without its file flushed rows are not seen. So it is emptied, never deleted. It is emptied after an
-//! orderly end too: `close` has flushed, so nothing in it is needed, and one way to open is easier to trust
-//! than two.)
+//! Invariants: all that one call changes is one write to one keyspace, so whatever fjall makes stable is the
+//! state after some prefix of all calls; fjall's own journal never counts: it is emptied at every opening,
+//! and the caller replays the tablet log from the flushed index. (With fjall 3.1 a torn journal refuses to
+//! open, and without its file flushed rows are not seen. So it is emptied, never deleted. It is emptied after
+//! an orderly end too: `close` has flushed, so nothing in it is needed, and one way to open is easier to
+//! trust than two.)
+//!
+//! A keyspace for each tablet would cost a table and two syncs for each at every flush, and some ten
+//! milliseconds to make or to drop: seconds for a server that gets the tablets of a dead one, while who asks
+//! for them waits.
 
-mod sequence;
+mod older;
+mod rows;
 
 use crate::directory::{Directory, Format, allocate, failed, is_full, refused, sync_directory};
 use bearing_seams::{Change, DiskLabel, EngineError, EngineResult, KeyRange, Pair, Pairs, Store};
-use bearing_types::{Block, DiskId, LogIndex, Position, TabletSerial};
+use bearing_types::{DiskId, LogIndex, TabletSerial};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
-use sequence::SequenceGuard;
+use rows::{FIRST_GENERATION, Held, LEFT_OVER, TABLETS, generation_of, left_over_row, row_key, tablet_row};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Since version 2 a directory has a disk id; since version 3 keyspaces are named by the serials of tablets.
-const FORMAT: Format = Format { name: "bearing-store", version: 3 };
+/// Since version 2 a directory has a disk id; since version 3 tablets go by their serials; since version 4
+/// they share one keyspace.
+const FORMAT: Format = Format { name: "bearing-store", version: 4 };
 /// fjall's directory within ours.
-const DATABASE: &str = "fjall";
+const DATABASE: &str = "rows";
+/// Its keyspace.
+const KEYSPACE: &str = "rows";
 /// Blocks of tables in memory. Several stores share one small machine, and the metadata server has a cache of
 /// entries of its own.
 const CACHE_BYTES: u64 = 32 * 1024 * 1024;
@@ -35,21 +43,23 @@ const JOURNAL_BYTES: u64 = 64 * 1024 * 1024;
 const WORKER_THREADS: usize = 1;
 /// How often a flush looks whether the worker has finished.
 const FLUSH_POLL: Duration = Duration::from_millis(1);
-/// The key of the applied index. Keys of rows begin with [`ROW`].
-const APPLIED_KEY: [u8; 1] = [0];
-const ROW: u8 = 1;
-/// What fjall allows, less our prefix.
-const KEY_BYTES_MAX: usize = 65_535 - 1;
+/// With each change so many rows are removed of what is left over of removed tablets.
+const SWEPT_AT_ONCE: usize = 64;
 
 /// [`Store`] in a directory.
 pub struct FjallStore {
-    keyspaces: BTreeMap<TabletSerial, Keyspace>,
-    sequence: SequenceGuard,
+    tablets: BTreeMap<TabletSerial, Held>,
+    /// Generations of removed tablets that may have rows yet, each with the row to go on from.
+    left_over: BTreeMap<u64, Vec<u8>>,
+    /// What goes with the next write.
+    unwritten: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    next_generation: u64,
+    keyspace: Keyspace,
     database: Database,
     directory: Directory,
     /// So much room is to be taken ahead for the journal.
     journal_bytes: u64,
-    /// Something was applied since the last flush.
+    /// Something was written since the last flush.
     unflushed: bool,
     broken: bool,
 }
@@ -63,27 +73,30 @@ impl FjallStore {
         if !database_path.exists() {
             create_database(path, &database_path)?;
         }
+        older::remove(path)?;
         empty_journals(&database_path)?;
-        let database = open_database(&database_path)?;
-        let sequence = SequenceGuard::open(&database)?;
-        let mut keyspaces = BTreeMap::new();
-        for name in database.list_keyspace_names() {
-            if &*name != sequence::KEYSPACE {
-                let tablet = tablet_of(&name).ok_or_else(|| {
-                    let what =
-                        format!("{}: keyspace {:?} is not of a tablet", database_path.display(), &*name);
-                    EngineError::Corrupt { what }
-                })?;
-                let keyspace =
-                    database.keyspace(&name, options).map_err(|error| translate("open keyspace", error))?;
-                if keyspaces.insert(tablet, keyspace).is_some() {
-                    let what = format!("{}: two keyspaces of tablet {tablet}", database_path.display());
-                    return Err(EngineError::Corrupt { what });
-                }
-            }
-        }
-        let (journal_bytes, unflushed, broken) = (0, false, false);
-        Ok(FjallStore { keyspaces, sequence, database, directory, journal_bytes, unflushed, broken })
+        let (database, keyspace) = open_database(&database_path)?;
+        let read = |prefix| keyspace.prefix(u64::to_be_bytes(prefix)).map(whole_row);
+        let tablets = read(TABLETS).map(|row| Held::read(&row?)).collect::<EngineResult<BTreeMap<_, _>>>()?;
+        let left_over = read(LEFT_OVER).map(|row| {
+            let generation = generation_of(&row?.0)?;
+            Ok((generation, generation.to_be_bytes().to_vec()))
+        });
+        let left_over = left_over.collect::<EngineResult<BTreeMap<_, _>>>()?;
+        let generations = tablets.values().map(|held| held.generation).chain(left_over.keys().copied());
+        let next_generation = generations.max().map_or(FIRST_GENERATION, |newest| newest + 1);
+        Ok(FjallStore {
+            tablets,
+            left_over,
+            unwritten: BTreeMap::new(),
+            next_generation,
+            keyspace,
+            database,
+            directory,
+            journal_bytes: 0,
+            unflushed: false,
+            broken: false,
+        })
     }
 
     /// Flushes and closes. Dropping a store without this loses nothing that was flushed.
@@ -118,10 +131,10 @@ impl FjallStore {
         self.directory.path()
     }
 
-    fn keyspace(&self, tablet: TabletSerial, doing: &str) -> EngineResult<&Keyspace> {
-        match self.keyspaces.get(&tablet) {
-            Some(keyspace) => Ok(keyspace),
-            None => refused(format!("{doing} tablet {tablet}, which has no keyspace")),
+    fn generation(&self, tablet: TabletSerial, doing: &str) -> EngineResult<u64> {
+        match self.tablets.get(&tablet) {
+            Some(held) => Ok(held.generation),
+            None => refused(format!("{doing} tablet {tablet}, which the store does not have")),
         }
     }
 
@@ -129,28 +142,61 @@ impl FjallStore {
         if self.broken { refused(format!("{doing}: an earlier write")) } else { Ok(()) }
     }
 
-    /// Waits until the worker has written all sealed memtables to tables. If the worker gave up, the database
-    /// says that it is poisoned.
-    fn wait_for_worker(&self) -> EngineResult<()> {
-        while self.keyspaces.values().any(|keyspace| keyspace.sealed_memtable_count() > 0) {
-            self.database
-                .persist(PersistMode::Buffer)
-                .map_err(|error| translate("flush the store", error))?;
-            std::thread::sleep(FLUSH_POLL);
+    /// Writes these rows, and all that waits to be written.
+    fn write(&mut self, rows: Vec<(Vec<u8>, Option<&[u8]>)>, doing: &str) -> EngineResult<()> {
+        self.sweep();
+        let mut batch = self.database.batch();
+        let waiting = std::mem::take(&mut self.unwritten);
+        let waiting = waiting.iter().map(|(key, value)| (key.clone(), value.as_deref()));
+        for (key, value) in rows.into_iter().chain(waiting) {
+            match value {
+                Some(value) => batch.insert(&self.keyspace, key, value),
+                None => batch.remove(&self.keyspace, key),
+            }
         }
-        Ok(())
+        self.unflushed = true;
+        let committed = batch.commit();
+        self.broken |= committed.is_err();
+        committed.map_err(|error| translate(doing, error))
+    }
+
+    /// Removes some of what is left over of a removed tablet with the next write.
+    fn sweep(&mut self) {
+        let Some(mut first) = self.left_over.first_entry() else { return };
+        let (generation, from) = (*first.key(), first.get().clone());
+        let rest = from..(generation + 1).to_be_bytes().to_vec();
+        let found: Result<Vec<_>, _> =
+            self.keyspace.range(rest).take(SWEPT_AT_ONCE).map(fjall::Guard::key).collect();
+        // What cannot be read stays until the next opening at least.
+        let Ok(found) = found else { return drop(first.remove()) };
+        match found.last().filter(|_| found.len() == SWEPT_AT_ONCE) {
+            Some(last) => *first.get_mut() = last.to_vec(),
+            None => {
+                first.remove();
+                self.unwritten.insert(left_over_row(generation), None);
+            }
+        }
+        self.unwritten.extend(found.into_iter().map(|key| (key.to_vec(), None)));
     }
 
     fn flush_all(&mut self) -> EngineResult<()> {
-        self.sequence.write(&self.database)?;
-        let all = self.keyspaces.values().chain([self.sequence.keyspace()]);
-        for keyspace in all {
-            // Under the journal's lock, so no batch is cut in two.
-            keyspace.rotate_memtable().map_err(|error| translate("flush the store", error))?;
+        if !self.unwritten.is_empty() {
+            self.write(Vec::new(), "flush the store")?;
         }
-        self.wait_for_worker()?;
-        self.sequence.wait(&self.database)
+        flush(&self.database, &self.keyspace)
     }
+}
+
+/// Makes all that was written stable. If the worker gave up, the database says that it is poisoned.
+fn flush(database: &Database, keyspace: &Keyspace) -> EngineResult<()> {
+    let failed = |error| translate("flush the store", error);
+    // Under the journal's lock, so no batch is cut in two.
+    keyspace.rotate_memtable().map_err(failed)?;
+    while keyspace.sealed_memtable_count() > 0 {
+        database.persist(PersistMode::Buffer).map_err(failed)?;
+        std::thread::sleep(FLUSH_POLL);
+    }
+    Ok(())
 }
 
 /// What others than root may still write to a file's disk.
@@ -167,7 +213,13 @@ fn options() -> KeyspaceCreateOptions {
     KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES).manual_journal_persist(true)
 }
 
-fn open_database(path: &Path) -> EngineResult<Database> {
+fn open_database(path: &Path) -> EngineResult<(Database, Keyspace)> {
+    let database = open_any_database(path)?;
+    let keyspace = database.keyspace(KEYSPACE, options).map_err(|error| translate("open keyspace", error))?;
+    Ok((database, keyspace))
+}
+
+fn open_any_database(path: &Path) -> EngineResult<Database> {
     Database::builder(path)
         .cache_size(CACHE_BYTES)
         .worker_threads(WORKER_THREADS)
@@ -176,8 +228,8 @@ fn open_database(path: &Path) -> EngineResult<Database> {
         .map_err(|error| translate(&format!("open {}", path.display()), error))
 }
 
-/// Makes an empty database aside and then gives it its name, so that an interrupted creation leaves nothing
-/// half made.
+/// Makes a database aside, with all that an older one has, and then gives it its name, so that an interrupted
+/// creation leaves nothing half made.
 fn create_database(directory: &Path, path: &Path) -> EngineResult<()> {
     let unfinished = path.with_extension("new");
     match fs::remove_dir_all(&unfinished) {
@@ -186,7 +238,9 @@ fn create_database(directory: &Path, path: &Path) -> EngineResult<()> {
         }
         _ => {}
     }
-    drop(open_database(&unfinished)?);
+    let (database, keyspace) = open_database(&unfinished)?;
+    older::take_over(directory, &database, &keyspace)?;
+    drop((keyspace, database));
     fs::rename(&unfinished, path).map_err(|error| failed("name", path, &error))?;
     sync_directory(directory)
 }
@@ -239,41 +293,14 @@ fn is_damage(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
 }
 
-fn tablet_of(name: &str) -> Option<TabletSerial> {
-    let Some(number) = name.strip_prefix('t') else { return tablet_of_block(name) };
-    let tablet = TabletSerial(number.parse().ok()?);
-    (tablet.to_string() == name).then_some(tablet)
-}
-
-/// Keyspaces that were made before version 3 are named by blocks, and keep their names.
-fn tablet_of_block(name: &str) -> Option<TabletSerial> {
-    let (start, prefix_bits) = name.split_once('-')?;
-    let (start, prefix_bits) = (u64::from_str_radix(start, 16).ok()?, prefix_bits.parse::<u8>().ok()?);
-    let block = (prefix_bits <= 64).then(|| Block::around(Position(start), prefix_bits))?;
-    let is_it = name == format!("{:016x}-{prefix_bits}", block.start().0);
-    TabletSerial::of_first(block).filter(|_| is_it)
-}
-
-fn row_key(key: &[u8]) -> EngineResult<Vec<u8>> {
-    if key.len() > KEY_BYTES_MAX {
-        return refused(format!("use a key of {} bytes (at most {KEY_BYTES_MAX})", key.len()));
-    }
-    let mut row = Vec::with_capacity(key.len() + 1);
-    row.push(ROW);
-    row.extend_from_slice(key);
-    Ok(row)
-}
-
-/// Where the rows of a range are; `None` for an empty one.
-fn rows(range: &KeyRange) -> EngineResult<Option<std::ops::Range<Vec<u8>>>> {
-    let start = row_key(&range.start)?;
-    let end = range.end.as_ref().map_or(Ok(vec![ROW + 1]), |end| row_key(end))?;
-    Ok((start < end).then_some(start..end))
+fn whole_row(row: fjall::Guard) -> EngineResult<Pair> {
+    let (key, value) = row.into_inner().map_err(|error| translate("read a range", error))?;
+    Ok((key.to_vec(), value.to_vec()))
 }
 
 fn pair(row: fjall::Guard) -> EngineResult<Pair> {
     let (key, value) = row.into_inner().map_err(|error| translate("read a range", error))?;
-    Ok((key[1..].to_vec(), value.to_vec()))
+    Ok((rows::key_of(&key).to_vec(), value.to_vec()))
 }
 
 /// The last change of each key: fjall gives one sequence number to a whole batch, so it could not tell which
@@ -294,87 +321,69 @@ impl DiskLabel for FjallStore {
 
 impl Store for FjallStore {
     fn tablets(&mut self) -> EngineResult<Vec<TabletSerial>> {
-        Ok(self.keyspaces.keys().copied().collect())
+        Ok(self.tablets.keys().copied().collect())
     }
 
     fn create_tablet(&mut self, tablet: TabletSerial) -> EngineResult<()> {
-        if self.keyspaces.contains_key(&tablet) {
+        if self.tablets.contains_key(&tablet) {
             return Ok(());
         }
-        self.check("create keyspace")?;
-        self.sequence.before_change(&self.database)?;
-        let keyspace = self.database.keyspace(&tablet.to_string(), options);
-        let keyspace = keyspace.map_err(|error| translate("create keyspace", error))?;
-        self.keyspaces.insert(tablet, keyspace);
+        self.check("make a tablet")?;
+        let held = Held { generation: self.next_generation, applied: LogIndex::ZERO };
+        self.next_generation += 1;
+        self.unwritten.insert(tablet_row(tablet), Some(held.value().to_vec()));
+        self.tablets.insert(tablet, held);
         Ok(())
     }
 
     fn remove_tablet(&mut self, tablet: TabletSerial) -> EngineResult<()> {
-        self.check("remove keyspace")?;
-        if !self.keyspaces.contains_key(&tablet) {
-            return Ok(());
-        }
-        self.sequence.before_change(&self.database)?;
-        if let Some(keyspace) = self.keyspaces.remove(&tablet) {
-            let removed = self.database.delete_keyspace(keyspace);
-            self.broken |= removed.is_err();
-            removed.map_err(|error| translate("remove keyspace", error))?;
-        }
+        self.check("remove a tablet")?;
+        let Some(Held { generation, .. }) = self.tablets.remove(&tablet) else { return Ok(()) };
+        self.unwritten.insert(tablet_row(tablet), None);
+        self.unwritten.insert(left_over_row(generation), Some(Vec::new()));
+        self.left_over.insert(generation, generation.to_be_bytes().to_vec());
         Ok(())
     }
 
     fn applied(&mut self, tablet: TabletSerial) -> EngineResult<Option<LogIndex>> {
-        let Some(keyspace) = self.keyspaces.get(&tablet) else { return Ok(None) };
-        let stored = keyspace.get(APPLIED_KEY).map_err(|error| translate("read the applied index", error))?;
-        match stored.as_deref().map(<[u8; 8]>::try_from) {
-            None => Ok(Some(LogIndex::ZERO)),
-            Some(Ok(index)) => Ok(Some(LogIndex(u64::from_le_bytes(index)))),
-            Some(Err(_)) => Err(EngineError::Corrupt { what: format!("applied index of tablet {tablet}") }),
-        }
+        Ok(self.tablets.get(&tablet).map(|held| held.applied))
     }
 
     fn get(&mut self, tablet: TabletSerial, key: &[u8]) -> EngineResult<Option<Vec<u8>>> {
-        let keyspace = self.keyspace(tablet, "read")?;
-        let value = keyspace.get(row_key(key)?).map_err(|error| translate("read a key", error))?;
+        let key = row_key(self.generation(tablet, "read")?, key)?;
+        let value = self.keyspace.get(key).map_err(|error| translate("read a key", error))?;
         Ok(value.map(|value| value.to_vec()))
     }
 
     fn range(&mut self, tablet: TabletSerial, range: &KeyRange, count_max: usize) -> EngineResult<Vec<Pair>> {
-        let keyspace = self.keyspace(tablet, "read")?;
-        match rows(range)? {
-            Some(rows) => keyspace.range(rows).take(count_max).map(pair).collect(),
+        match rows::within(self.generation(tablet, "read")?, range)? {
+            Some(rows) => self.keyspace.range(rows).take(count_max).map(pair).collect(),
             None => Ok(Vec::new()),
         }
     }
 
     fn snapshot(&mut self, tablet: TabletSerial, range: &KeyRange) -> EngineResult<Pairs> {
-        let keyspace = self.keyspace(tablet, "read")?;
-        match rows(range)? {
-            Some(rows) => Ok(Box::new(self.database.snapshot().range(keyspace, rows).map(pair))),
+        match rows::within(self.generation(tablet, "read")?, range)? {
+            Some(rows) => Ok(Box::new(self.database.snapshot().range(&self.keyspace, rows).map(pair))),
             None => Ok(Box::new(std::iter::empty())),
         }
     }
 
     fn apply(&mut self, tablet: TabletSerial, applied: LogIndex, changes: &[Change]) -> EngineResult<()> {
         self.check("apply changes")?;
-        let keyspace = self.keyspace(tablet, "apply changes to")?;
-        let mut batch = self.database.batch();
-        for (key, value) in last_changes(changes) {
-            match value {
-                Some(value) => batch.insert(keyspace, row_key(key)?, value),
-                None => batch.remove(keyspace, row_key(key)?),
-            }
-        }
-        batch.insert(keyspace, APPLIED_KEY, applied.0.to_le_bytes());
-        self.unflushed = true;
-        let committed = batch.commit();
-        self.broken |= committed.is_err();
-        committed.map_err(|error| translate("apply changes", error))
+        let generation = self.generation(tablet, "apply changes to")?;
+        let rows =
+            last_changes(changes).into_iter().map(|(key, value)| Ok((row_key(generation, key)?, value)));
+        let rows = rows.collect::<EngineResult<Vec<_>>>()?;
+        let held = Held { generation, applied };
+        self.tablets.insert(tablet, held);
+        self.unwritten.insert(tablet_row(tablet), Some(held.value().to_vec()));
+        self.write(rows, "apply changes")
     }
 
     fn flush(&mut self) -> EngineResult<()> {
         self.check("flush the store")?;
-        if !self.unflushed {
+        if !self.unflushed && self.unwritten.is_empty() {
             return Ok(());
         }
         let flushed = self.flush_all();

@@ -137,7 +137,7 @@ fn a_torn_journal_does_not_hinder_opening() {
 }
 
 #[test]
-fn names_and_contents_stay_right_over_many_removals_and_kills() {
+fn tablets_and_contents_stay_right_over_many_removals_and_kills() {
     let temporary = tempfile::tempdir().unwrap();
     let mut path = temporary.path().join("0");
     let mut expected: BTreeMap<TabletSerial, u64> = BTreeMap::new();
@@ -147,9 +147,14 @@ fn names_and_contents_stay_right_over_many_removals_and_kills() {
         assert_eq!(found, expected.keys().copied().collect::<Vec<_>>(), "round {round}");
         for (tablet, index) in &expected {
             assert_eq!(store.applied(*tablet).unwrap(), Some(LogIndex(*index)), "round {round}, {tablet}");
+            let pairs = content(&mut store, *tablet);
+            assert_eq!(pairs, [(b"round".to_vec(), (*index - 1).to_le_bytes().to_vec())]);
         }
-        // One tablet flushed, then much unflushed work, which raises the sequence without a trace in tables;
-        // then names change.
+        if round % 3 == 2 {
+            let victim = *expected.keys().next().unwrap();
+            store.remove_tablet(victim).unwrap();
+            expected.remove(&victim);
+        }
         let tablet = TabletSerial(16 + round);
         store.create_tablet(tablet).unwrap();
         store.apply(tablet, LogIndex(round + 1), &[put("round", round)]).unwrap();
@@ -158,20 +163,93 @@ fn names_and_contents_stay_right_over_many_removals_and_kills() {
         for n in 0..3000 {
             store.apply(tablet, LogIndex(round + 2 + n), &[put("unflushed", n)]).unwrap();
         }
-        if round % 3 == 2 {
-            let victim = *expected.keys().next().unwrap();
-            store.remove_tablet(victim).unwrap();
-            expected.remove(&victim);
-        }
+        // Made, and perhaps removed again, without a flush.
+        let passing = TabletSerial(64 + round);
+        store.create_tablet(passing).unwrap();
         if round % 4 == 3 {
-            // Unflushed and then removed: its name must not come back, nor its number be mistaken for
-            // another's.
-            let passing = TabletSerial(64 + round);
-            store.create_tablet(passing).unwrap();
             store.remove_tablet(passing).unwrap();
         }
+        // That is back after a kill.
+        store.remove_tablet(tablet).unwrap();
         path = temporary.path().join((round + 1).to_string());
         copy_while_open(&store, &path);
+    }
+}
+
+/// Rows of whichever generation.
+fn rows_in_all(store: &FjallStore) -> usize {
+    store.keyspace.range(FIRST_GENERATION.to_be_bytes()..).count()
+}
+
+#[test]
+fn what_is_left_over_of_removed_tablets_goes_little_by_little_also_after_a_restart() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut store = open(temporary.path());
+    let (big, small, other) = (TABLET, TabletSerial(2), TabletSerial(3));
+    for (tablet, rows) in [(big, 10 * SWEPT_AT_ONCE), (small, 3), (other, 1)] {
+        store.create_tablet(tablet).unwrap();
+        let rows: Vec<Change> = (0..rows).map(|row| put(&format!("{row:04}"), 7)).collect();
+        store.apply(tablet, LogIndex(1), &rows).unwrap();
+    }
+    store.remove_tablet(big).unwrap();
+    store.remove_tablet(small).unwrap();
+    store.create_tablet(big).unwrap();
+    assert_eq!(content(&mut store, big), [], "empty at once");
+    store.apply(big, LogIndex(1), &[put("new", 8)]).unwrap();
+    let left = rows_in_all(&store) - 2;
+    assert_eq!(left, 9 * SWEPT_AT_ONCE + 3);
+    store.close().unwrap();
+    let mut store = open(temporary.path());
+    assert_eq!((rows_in_all(&store) - 2, store.left_over.len()), (left, 2));
+    for index in 2..=12 {
+        store.apply(other, LogIndex(index), &[put("0000", 7)]).unwrap();
+    }
+    assert_eq!((rows_in_all(&store), store.left_over.len()), (2, 0));
+    store.close().unwrap();
+    let mut store = open(temporary.path());
+    assert_eq!((rows_in_all(&store), store.left_over.len()), (2, 0));
+    assert_eq!(content(&mut store, big), [(b"new".to_vec(), 8u64.to_le_bytes().to_vec())]);
+}
+
+#[test]
+fn a_tablet_that_is_removed_and_made_again_is_so_with_the_next_change_of_it_or_not_at_all() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut store = open(&temporary.path().join("store"));
+    store.create_tablet(TABLET).unwrap();
+    store.apply(TABLET, LogIndex(9), &[put("old", 1)]).unwrap();
+    store.flush().unwrap();
+    store.remove_tablet(TABLET).unwrap();
+    store.create_tablet(TABLET).unwrap();
+    // Whatever has fjall write its memtable now.
+    flush(&store.database, &store.keyspace).unwrap();
+    let copy = temporary.path().join("copy");
+    copy_while_open(&store, &copy);
+    assert_eq!(content(&mut open(&copy), TABLET), [(b"old".to_vec(), 1u64.to_le_bytes().to_vec())]);
+    store.apply(TABLET, LogIndex(1), &[put("new", 2)]).unwrap();
+    flush(&store.database, &store.keyspace).unwrap();
+    let copy = temporary.path().join("another");
+    copy_while_open(&store, &copy);
+    assert_eq!(content(&mut open(&copy), TABLET), [(b"new".to_vec(), 2u64.to_le_bytes().to_vec())]);
+}
+
+#[test]
+fn rows_of_tablets_that_make_no_sense_are_damage() {
+    let tablet = tablet_row(TABLET);
+    let rows = [
+        (tablet.clone(), vec![0; 16]),
+        (tablet.clone(), vec![1; 15]),
+        (tablet.clone(), vec![1; 17]),
+        (tablet[..9].to_vec(), vec![1; 16]),
+        (left_over_row(1), Vec::new()),
+        (left_over_row(7)[..12].to_vec(), Vec::new()),
+    ];
+    for (key, value) in rows {
+        let temporary = tempfile::tempdir().unwrap();
+        let mut store = open(temporary.path());
+        store.unwritten.insert(key.clone(), Some(value.clone()));
+        store.close().unwrap();
+        let error = FjallStore::open(temporary.path(), &[]).err().expect("it is refused");
+        assert!(matches!(error, EngineError::Corrupt { .. }), "{key:?}, {value:?}: {error}");
     }
 }
 
@@ -186,9 +264,9 @@ fn a_second_process_is_told_that_the_store_is_in_use() {
 fn newer_and_garbage_formats_are_refused() {
     let temporary = tempfile::tempdir().unwrap();
     open(temporary.path()).close().unwrap();
-    fs::write(temporary.path().join("FORMAT"), "bearing-store 4\n").unwrap();
+    fs::write(temporary.path().join("FORMAT"), "bearing-store 5\n").unwrap();
     let error = FjallStore::open(temporary.path(), &[]).err().unwrap();
-    assert!(matches!(error, EngineError::NewerVersion { found: 4, known: 3, .. }), "{error}");
+    assert!(matches!(error, EngineError::NewerVersion { found: 5, known: 4, .. }), "{error}");
     fs::write(temporary.path().join("FORMAT"), "who knows").unwrap();
     let error = FjallStore::open(temporary.path(), &[]).err().unwrap();
     assert!(matches!(error, EngineError::Corrupt { .. }), "{error}");
@@ -199,8 +277,8 @@ fn an_interrupted_first_opening_leaves_nothing_that_hinders_the_next() {
     let temporary = tempfile::tempdir().unwrap();
     drop(open(temporary.path()));
     fs::remove_dir_all(temporary.path().join(DATABASE)).unwrap();
-    fs::create_dir(temporary.path().join("fjall.new")).unwrap();
-    fs::write(temporary.path().join("fjall.new/0.jnl"), "half").unwrap();
+    fs::create_dir(temporary.path().join("rows.new")).unwrap();
+    fs::write(temporary.path().join("rows.new/0.jnl"), "half").unwrap();
     assert_eq!(open(temporary.path()).tablets().unwrap(), vec![]);
 }
 
@@ -209,8 +287,8 @@ fn keys_beyond_the_limit_are_refused_and_break_nothing() {
     let temporary = tempfile::tempdir().unwrap();
     let mut store = open(temporary.path());
     store.create_tablet(TABLET).unwrap();
-    let long = vec![7; KEY_BYTES_MAX];
-    let too_long = vec![7; KEY_BYTES_MAX + 1];
+    let long = vec![7; rows::KEY_BYTES_MAX];
+    let too_long = vec![7; rows::KEY_BYTES_MAX + 1];
     let change = |key: &Vec<u8>| [Change { key: key.clone(), value: Some(vec![1]) }];
     assert!(store.apply(TABLET, LogIndex(1), &change(&too_long)).is_err());
     assert_eq!(store.applied(TABLET).unwrap(), Some(LogIndex::ZERO));
@@ -345,48 +423,57 @@ fn with_room_taken_ahead_a_disk_that_others_fill_ends_nothing() {
     assert_eq!(content(&mut open(&path), TABLET).len(), keys.len());
 }
 
-#[test]
-fn keyspaces_that_are_named_by_blocks_are_found_by_their_serials_and_go_when_removed() {
-    let temporary = tempfile::tempdir().unwrap();
-    let mut store = open(temporary.path());
-    let named = [("0000000000000000-1", TabletSerial(2)), ("8000000000000000-1", TabletSerial(3))];
-    for (name, tablet) in named {
-        store.keyspaces.insert(tablet, store.database.keyspace(name, options).unwrap());
-        store.apply(tablet, LogIndex(tablet.0), &[put("key", tablet.0)]).unwrap();
+/// A store as it was made before version 4.
+fn older_store(path: &Path, version: u32, tablets: &[(&str, u64)]) {
+    Directory::open(path, Format { version, ..FORMAT }, &[]).unwrap();
+    let database = open_any_database(&path.join("fjall")).unwrap();
+    for (name, applied) in tablets {
+        let keyspace = database.keyspace(name, options).unwrap();
+        let mut batch = database.batch();
+        batch.insert(&keyspace, [0], applied.to_le_bytes());
+        for row in 0..2_500_u64 {
+            batch.insert(&keyspace, [&[1], format!("{row:04}").as_bytes()].concat(), row.to_le_bytes());
+        }
+        batch.commit().unwrap();
+        keyspace.rotate_memtable_and_wait().unwrap();
     }
-    store.close().unwrap();
-    fs::write(temporary.path().join("FORMAT"), "bearing-store 2\n").unwrap();
-    let mut store = open(temporary.path());
-    assert_eq!(store.tablets().unwrap(), [TabletSerial(2), TabletSerial(3)]);
-    for (_, tablet) in named {
-        store.create_tablet(tablet).expect("it is there");
-        assert_eq!(store.applied(tablet).unwrap(), Some(LogIndex(tablet.0)));
-        assert_eq!(content(&mut store, tablet), [(b"key".to_vec(), tablet.0.to_le_bytes().to_vec())]);
-    }
-    store.remove_tablet(TabletSerial(2)).unwrap();
-    store.apply(TabletSerial(3), LogIndex(4), &[put("key", 4)]).unwrap();
-    store.close().unwrap();
-    let mut store = open(temporary.path());
-    assert_eq!(store.tablets().unwrap(), [TabletSerial(3)]);
-    assert_eq!(store.applied(TabletSerial(3)).unwrap(), Some(LogIndex(4)));
-    // Made again, it has the new name, and only one.
-    store.create_tablet(TabletSerial(2)).unwrap();
-    let names = store.database.list_keyspace_names().iter().map(|name| name.to_string()).collect::<Vec<_>>();
-    assert!(names.contains(&"t2".to_owned()) && !names.contains(&named[0].0.to_owned()), "{names:?}");
-    store.close().unwrap();
-    assert_eq!(open(temporary.path()).tablets().unwrap(), [TabletSerial(2), TabletSerial(3)]);
+    database.keyspace("sequence", options).unwrap().insert("at", "7").unwrap();
 }
 
 #[test]
-fn keyspaces_that_nobody_made_are_damage() {
+fn older_stores_are_taken_over_whole_however_often_that_is_interrupted() {
+    let tablets = [("t1", 5), ("0000000000000000-1", 6), ("8000000000000000-1", 7)];
+    for version in [1, 2, 3] {
+        let temporary = tempfile::tempdir().unwrap();
+        older_store(temporary.path(), version, &tablets);
+        // Once it was interrupted when all was written, and not yet named.
+        drop(open(temporary.path()));
+        older_store(&temporary.path().join("again"), version, &tablets);
+        fs::rename(temporary.path().join("again/fjall"), temporary.path().join("fjall")).unwrap();
+        fs::rename(temporary.path().join("rows"), temporary.path().join("rows.new")).unwrap();
+        let mut store = open(temporary.path());
+        assert_eq!(store.tablets().unwrap(), [TabletSerial(1), TabletSerial(2), TabletSerial(3)]);
+        let expected: Vec<Pair> = (0..2_500_u64)
+            .map(|row| (format!("{row:04}").into_bytes(), row.to_le_bytes().to_vec()))
+            .collect();
+        for (tablet, (_, applied)) in (1..).map(TabletSerial).zip(tablets) {
+            assert_eq!(store.applied(tablet).unwrap(), Some(LogIndex(applied)));
+            assert_eq!(content(&mut store, tablet), expected);
+        }
+        assert!(!temporary.path().join("fjall").exists());
+        store.remove_tablet(TabletSerial(2)).unwrap();
+        store.close().unwrap();
+        assert_eq!(open(temporary.path()).tablets().unwrap(), [TabletSerial(1), TabletSerial(3)]);
+    }
+}
+
+#[test]
+fn older_keyspaces_that_nobody_made_are_damage() {
     for names in [vec!["t"], vec!["t01"], vec!["0000000000000000-40"], vec!["t1", "0000000000000000-0"]] {
         let temporary = tempfile::tempdir().unwrap();
-        let store = open(temporary.path());
-        for name in &names {
-            drop(store.database.keyspace(name, options).unwrap());
-        }
-        drop(store);
+        older_store(temporary.path(), 3, &names.iter().map(|name| (*name, 1)).collect::<Vec<_>>());
         let error = FjallStore::open(temporary.path(), &[]).err().expect("it is refused");
         assert!(matches!(error, EngineError::Corrupt { .. }), "{names:?}: {error}");
+        assert!(temporary.path().join("fjall").exists(), "and kept");
     }
 }

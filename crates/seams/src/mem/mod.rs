@@ -94,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn a_keyspace_that_was_being_removed_may_be_back_after_a_crash_and_never_after_a_flush() {
+    fn a_tablet_that_was_being_removed_may_be_back_after_a_crash_and_never_after_a_flush() {
         let mut back = 0;
         for seed in 0..100 {
             let mut store = MemStore::new();
             store.create_tablet(TABLET).unwrap();
             store.apply(TABLET, LogIndex(7), &[]).unwrap();
             store.flush().unwrap();
-            store.remove_later(TABLET).unwrap();
+            store.remove_tablet(TABLET).unwrap();
             store.create_tablet(TABLET).unwrap();
             assert_eq!(store.applied(TABLET).unwrap(), Some(LogIndex::ZERO));
             if seed % 2 == 0 {

@@ -75,7 +75,7 @@ impl Keyspace {
 #[derive(Clone, Debug, Default)]
 pub struct MemStore {
     keyspaces: BTreeMap<TabletSerial, Keyspace>,
-    /// Removed by [`MemStore::remove_later`] since the last flush: each as it was at the first such removal.
+    /// Removed since the last flush: each as it was at the first such removal.
     removing: BTreeMap<TabletSerial, Keyspace>,
     switches: Switches,
     disk: Option<DiskId>,
@@ -96,16 +96,6 @@ impl MemStore {
     /// An empty store.
     pub fn new() -> MemStore {
         MemStore::default()
-    }
-
-    /// Drops a tablet's keyspace as a store does that is given its work and not waited for: after a crash
-    /// it may be there as if the removal, and what came after it, had never been begun.
-    pub fn remove_later(&mut self, tablet: TabletSerial) -> EngineResult<()> {
-        self.switches.check_sync("remove keyspace")?;
-        if let Some(removed) = self.keyspaces.remove(&tablet) {
-            self.removing.entry(tablet).or_insert(removed);
-        }
-        Ok(())
     }
 
     /// Stops without closing and opens again. Of each tablet's unflushed batches any prefix survives, as the
@@ -175,9 +165,10 @@ impl Store for MemStore {
     }
 
     fn remove_tablet(&mut self, tablet: TabletSerial) -> EngineResult<()> {
-        self.switches.check_sync("remove keyspace")?;
-        self.keyspaces.remove(&tablet);
-        self.removing.remove(&tablet);
+        self.switches.check_write("remove keyspace")?;
+        if let Some(removed) = self.keyspaces.remove(&tablet) {
+            self.removing.entry(tablet).or_insert(removed);
+        }
         Ok(())
     }
 
