@@ -114,6 +114,33 @@ fn with_two_copies_a_lone_survivor_goes_on_and_with_three_it_only_answers() {
 }
 
 #[test]
+fn an_owner_whose_log_hangs_is_done_without_however_much_is_asked_of_it() {
+    let mut cluster = cluster(3);
+    let root = cluster.root(ALICE).grant;
+    cluster.create(ALICE, &root, "before").unwrap();
+    let home = root.body.seat.home;
+    let (hung, _, epoch) = cluster.owner(home);
+    cluster.hung_log = Some(hung);
+    for number in 0..40 {
+        let (name, who) = (cluster::name(&format!("f{number}")), cluster::root_user());
+        let call = Call::Create { grant: root.clone(), who, name, new: cluster::regular(0o644) };
+        let sequence = cluster.new_sequence();
+        let position = cluster::position(&root, &format!("f{number}"));
+        let finished_below = Sequence(0);
+        let request = Request { sequence, finished_below, position, epoch, call };
+        cluster.send(hung, Event::Request(ALICE, Squash::None, request));
+        cluster.pass(Duration::from_millis(50));
+    }
+    assert!(owners(&cluster).values().all(|(owner, _)| *owner != hung), "{hung}: {:?}", owners(&cluster));
+    cluster.create(ALICE, &root, "after").unwrap();
+    cluster.release_syncs();
+    cluster.pass(Duration::from_secs(5));
+    let root = cluster.root(ALICE).grant;
+    let found = cluster.list(ALICE, &root, 100);
+    assert!(["before", "after"].iter().all(|name| found.iter().any(|found| found == name)), "{found:?}");
+}
+
+#[test]
 fn a_member_that_dies_is_swapped_out_and_one_that_is_back_in_time_is_not() {
     let mut cluster = cluster(3);
     let root = cluster.root(ALICE).grant;

@@ -56,7 +56,10 @@ impl MetaServer {
             true => None,
             false => self.stuck_since.or(Some(now.mono)),
         };
-        for (server, append) in std::mem::take(&mut self.outgoing.appends) {
+        let appends = std::mem::take(&mut self.outgoing.appends);
+        // Entries are heard as beacons are. They are sent again when this server's log goes on.
+        let appends = if self.is_stuck(now) { BTreeMap::new() } else { appends };
+        for (server, append) in appends {
             out.push(Command::Replication(server, ReplicationMessage::Append(append)));
         }
         for (server, held) in std::mem::take(&mut self.outgoing.answers) {

@@ -65,6 +65,8 @@ pub struct Cluster {
     held_peers: Vec<(ServerId, Event)>,
     /// Logs are not synced for now.
     pub hold_syncs: bool,
+    /// Nor is this one's.
+    pub hung_log: Option<ServerId>,
     held_syncs: BTreeMap<ServerId, AppendNumber>,
     /// Stores answer only after so long.
     pub stores_take: Duration,
@@ -178,6 +180,7 @@ impl Cluster {
             hold_peers: false,
             held_peers: Vec::new(),
             hold_syncs: false,
+            hung_log: None,
             stores_take: Duration::ZERO,
             late_loads: VecDeque::new(),
             coordinator_takes: Duration::ZERO,
@@ -437,7 +440,7 @@ impl Cluster {
             }
         }
         if let Some(number) = appended {
-            if self.hold_syncs {
+            if self.hold_syncs || self.hung_log == Some(id) {
                 self.held_syncs.insert(id, number);
                 return;
             }
@@ -508,7 +511,7 @@ impl Cluster {
 
     /// Logs are synced again, and what was appended meanwhile with them.
     pub fn release_syncs(&mut self) {
-        self.hold_syncs = false;
+        (self.hold_syncs, self.hung_log) = (false, None);
         for (id, number) in std::mem::take(&mut self.held_syncs) {
             let Some(host) = self.hosts.get_mut(&id) else { continue };
             host.log.sync().unwrap();
