@@ -532,16 +532,21 @@ fn a_step_that_says_it_was_decided_in_the_future_is_of_now() {
     assert!(view.node.attributes.modified <= cluster.now.wall);
 }
 
+/// Gives the directory back, but for the names, which the kernel keeps.
+fn returning(cluster: &Cluster, changes: Vec<Change>, ids: LentIds, directory: Handle) -> Call {
+    let mut returning = batch(cluster, changes, ids, vec![directory.node]);
+    if let Call::Delegated { names_kept, .. } = &mut returning {
+        *names_kept = true;
+    }
+    returning
+}
+
 /// Alice gives the directory back, with two files in it, and her kernel keeps the names.
 fn names_kept() -> (Cluster, Handle, LentIds) {
     let (mut cluster, directory) = with_directory();
     let ids = delegate(&mut cluster, ALICE, directory).ids;
     let made = ["f", "g"].iter().zip(ids.first.0..).map(|(text, id)| create(directory, text, NodeId(id)));
-    let mut returning = batch(&cluster, made.collect(), ids, vec![directory.node]);
-    if let Call::Delegated { names_kept, .. } = &mut returning {
-        *names_kept = true;
-    }
-    send(&mut cluster, directory, returning).unwrap();
+    cluster.call(ALICE, directory.home, returning(&cluster, made.collect(), ids, directory)).unwrap();
     cluster.recalls.clear();
     (cluster, directory, ids)
 }
@@ -774,4 +779,22 @@ fn attributes_of_a_directory_that_were_set_where_it_is_lent_count_when_it_is_giv
     assert_eq!(now.node.attributes.mode, Mode::new(0o700));
     let refused = cluster.create(BOB, &grant, "g");
     assert_eq!(refused.map(|_| ()), Err(Code::Unauthenticated), "a grant from before is good for no change");
+}
+
+#[test]
+fn a_lone_survivor_of_three_copies_leases_the_names_that_are_kept_though_it_commits_nothing_new() {
+    let mut cluster = Cluster::with_copies(3, 3);
+    [ALICE, BOB].into_iter().for_each(|session| cluster.open_session(session));
+    let root = cluster.root(ALICE).grant;
+    let (directory, grant) = cluster.make(ALICE, &root, "d");
+    let node = cluster.create(ALICE, &grant, "f").unwrap().node;
+    let (grant, at) = (cluster.directory(BOB, directory).unwrap().grant, position(&grant, "f"));
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    for _ in 0..2 {
+        cluster.kill(cluster.owner(directory.home).0);
+        cluster.pass(Duration::from_secs(4));
+    }
+    assert!(!cluster.is_done_in_time(ALICE, directory.home, returning(&cluster, vec![], ids, directory)));
+    let remove = Call::Unlink { grant, who: root_user(), name: name("f"), node, keep_open: false };
+    assert!(waits(cluster.answer_of(BOB, at, remove)) && names_recalled(&cluster, directory));
 }

@@ -194,8 +194,7 @@ impl Context {
         });
         let Some((tablet, incarnation)) = begun else { return };
         // If the tablet is lost meanwhile, nothing of it moves any more; and what is lent later is not this.
-        let goes_on =
-            |state: &State| state.delegations.lent(tablet).map(Lent::incarnation) == Some(incarnation);
+        let goes_on = |state: &State| state.delegations.is_lent_as(tablet, incarnation);
         self.write_out_tablet(tablet).await;
         let _ = self.flush_steps(tablet).await;
         self.with(|state| {
@@ -225,17 +224,28 @@ impl Context {
         forgotten.await;
     }
 
-    /// Gives directories of one tablet back.
-    async fn give_back(&self, tablet: Block, directories: &[NodeId], kept_until: Mono) {
+    /// Gives directories of one tablet back, as long as they are those that were lent under an incarnation:
+    /// what is lent anew meanwhile is not, and the kernel has not forgotten what it is told of it.
+    async fn give_back(&self, (tablet, incarnation): (Block, u64), directories: &[NodeId], kept_until: Mono) {
+        let goes_on = |state: &State| state.delegations.is_lent_as(tablet, incarnation);
         for directory in directories {
+            if !self.with(|state| goes_on(state)) {
+                return;
+            }
             self.suspend(*directory).await;
         }
-        let returned = self.with(|state| state.delegations.give_back(tablet, directories, state.io.now.mono));
-        if !returned.is_empty() {
-            let _ = self.flush_steps(tablet).await;
+        let returned = self.with(|state| match goes_on(state) {
+            true => state.delegations.give_back(tablet, directories, state.io.now.mono),
+            false => Vec::new(),
+        });
+        if returned.is_empty() {
+            return;
         }
+        let _ = self.flush_steps(tablet).await;
         self.with(|state| {
-            state.delegations.given_back(&returned, kept_until, state.io.now.mono);
+            if goes_on(state) {
+                state.delegations.given_back(&returned, kept_until, state.io.now.mono);
+            }
             state.io.step("delegation given back");
         });
     }
@@ -276,7 +286,8 @@ impl Context {
     }
 
     async fn let_others_in(&self, tablet: Block, directories: Vec<NodeId>) {
-        let (kept_until, forgotten) = self.with(|state| {
+        let begun = self.with(|state| {
+            let incarnation = state.delegations.lent(tablet)?.incarnation();
             let mut kernel = Vec::new();
             for directory in &directories {
                 if let Some(image) = state.delegations.image_mut(*directory) {
@@ -285,11 +296,12 @@ impl Context {
                 }
             }
             let kept_until = state.delegations.names_kept_until(tablet, state.io.now.mono);
-            (kept_until, state.invalidate_and_tell(kernel))
+            Some((incarnation, kept_until, state.invalidate_and_tell(kernel)))
         });
+        let Some((incarnation, kept_until, forgotten)) = begun else { return };
         forgotten.await;
         if !self.with(|state| state.io.config.planted(Mutant::AnswerBeforeSteps)) {
-            self.give_back(tablet, &directories, kept_until).await;
+            self.give_back((tablet, incarnation), &directories, kept_until).await;
         }
     }
 

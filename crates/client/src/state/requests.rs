@@ -20,8 +20,11 @@ use std::time::Duration;
 const REFERRALS_AT_ONCE: u32 = 4;
 /// Resends after which the map is asked for again.
 const RESENDS_BEFORE_MAP: u32 = 2;
-/// From so many resends on a request goes to a successor of the owner too, each time to another one.
-const RESENDS_BEFORE_SUCCESSOR: u32 = 2;
+/// From so many resends on a request goes to successors of the owner too, each time to the next ones.
+const RESENDS_BEFORE_SUCCESSORS: u32 = 2;
+/// So many at a time: of three copies, those that the owner does not have. Any of them may take over, and a
+/// request that is there by then is answered at once.
+const SUCCESSORS: u32 = 2;
 /// Pauses after "retry" stay short for so many times.
 const RETRIES_SOON: u32 = 10;
 /// So many times a request without an answer is sent again after the first pause; then pauses double.
@@ -228,11 +231,13 @@ impl Requests {
             call if call.mutates() => Some("change sent"),
             _ => None,
         };
-        let owner = request.sent_to.map(|(owner, _)| owner).filter(|_| tries >= RESENDS_BEFORE_SUCCESSOR);
-        let successor = owner.and_then(|owner| routes.successor(owner, tries - RESENDS_BEFORE_SUCCESSOR));
+        let silent = tries.checked_sub(RESENDS_BEFORE_SUCCESSORS);
+        let successors = request.sent_to.zip(silent).map(|((owner, _), times)| {
+            routes.successors(owner, (times * SUCCESSORS) as usize, SUCCESSORS as usize)
+        });
         let pause = resend_interval(io, tries);
         self.pause(sequence, pause, io);
-        if let Some(successor) = successor {
+        for successor in successors.into_iter().flatten() {
             io.send(Target::Server(successor), transport, message.clone());
         }
         io.send(to, transport, message);

@@ -35,13 +35,14 @@ impl Routes {
         self.map.learn(located)
     }
 
-    /// The metadata server that comes so many places behind another one on the ring: it may have taken over
-    /// what that one owned.
-    pub fn successor(&self, of: ServerId, places: u32) -> Option<ServerId> {
-        let place = self.metadata_servers.iter().position(|server| *server == of)?;
-        let count = self.metadata_servers.len();
-        let behind = 1 + places as usize % (count - 1).max(1);
-        (count > 1).then(|| self.metadata_servers[(place + behind) % count])
+    /// So many metadata servers that follow another one on the ring, after those that come first: they may
+    /// have taken over what that one owned.
+    pub fn successors(&self, of: ServerId, after: usize, count: usize) -> Vec<ServerId> {
+        let servers = &self.metadata_servers;
+        let Some(place) = servers.iter().position(|server| *server == of) else { return Vec::new() };
+        let others = servers.len() - 1;
+        let places = (after..after + count.min(others)).map(|behind| 1 + behind % others);
+        places.map(|behind| servers[(place + behind) % servers.len()]).collect()
     }
 
     pub fn some_metadata_server(&self, random: &mut Random) -> Option<ServerId> {

@@ -20,7 +20,7 @@ pub fn delegating_config() -> ClientConfig {
     ClientConfig { delegates: true, ..config() }
 }
 
-fn delegating() -> World {
+pub fn delegating() -> World {
     World::open_with(delegating_config())
 }
 
@@ -48,7 +48,7 @@ pub fn lend_root(mut world: World, entries: Vec<LentEntry>, below: Vec<LentDirec
 }
 
 /// Two changes of the root make it worth asking for.
-fn ask_for_root(world: &mut World) -> Request {
+pub fn ask_for_root(world: &mut World) -> Request {
     world.start(make("a"));
     world.answer_one(Body::Directory(Box::new(root_view(20_000))));
     world.answer_one(entry(file(4, "a"), 0));
@@ -60,7 +60,7 @@ fn ask_for_root(world: &mut World) -> Request {
     asked
 }
 
-fn lend(world: &mut World, asked: &Request, entries: Vec<LentEntry>, below: Vec<LentDirectory>) {
+pub fn lend(world: &mut World, asked: &Request, entries: Vec<LentEntry>, below: Vec<LentDirectory>) {
     lend_at(world, asked, Wall(5_000_000_000), entries, below);
 }
 
@@ -72,13 +72,15 @@ fn lend_at(
     entries: Vec<LentEntry>,
     below: Vec<LentDirectory>,
 ) {
-    let key = Key::new([9; 32]);
-    let lent = DelegationView {
-        directories: [vec![LentDirectory { view: root_view(0), entries }], below].concat(),
-        lease: LeaseMs(10_000),
-        ids: LentIds::sign(NodeId(1000), 100, SESSION, &key),
-        now,
-    };
+    let directories = [vec![LentDirectory { view: root_view(0), entries }], below].concat();
+    lend_those(world, asked, now, directories);
+}
+
+/// These directories are lent.
+pub fn lend_those(world: &mut World, asked: &Request, now: Wall, directories: Vec<LentDirectory>) {
+    let Call::Delegate { incarnation, .. } = asked.call else { panic!("{asked:?}") };
+    let ids = LentIds::sign(NodeId(1000 * incarnation), 100, SESSION, &Key::new([9; 32]));
+    let lent = DelegationView { directories, lease: LeaseMs(10_000), ids, now };
     world.reply_done(asked, Ok(Body::Delegation(Box::new(lent))));
 }
 

@@ -4,7 +4,7 @@ use super::world::*;
 use crate::*;
 use bearing_placement::{Tablet, position_of_session};
 use bearing_proto::Message;
-use bearing_proto::client::{Answer as WireAnswer, Body, Call, Recall, Request};
+use bearing_proto::client::{Answer as WireAnswer, Body, Call, Recall, Request, ServerEntry};
 use bearing_proto::envelope::Refusal;
 use bearing_types::*;
 use std::time::Duration;
@@ -104,6 +104,31 @@ fn a_request_without_an_answer_is_sent_again_under_its_number_soon_and_then_with
     assert!(soon.iter().all(|pause| (75..=125).contains(&pause.as_millis())), "for a second: {pauses:?}");
     assert!(later[..4].windows(2).all(|pair| pair[1] > pair[0]), "{pauses:?}");
     assert!(later.iter().all(|pause| *pause <= Duration::from_millis(2500)), "{pauses:?}");
+}
+
+#[test]
+fn all_who_may_take_over_from_a_silent_owner_of_three_copies_have_what_it_was_asked_at_once() {
+    let mut world = World::new(config());
+    world.step(Event::Tick);
+    let mut five = map();
+    let added = [3, 4, 5].map(|number| ServerEntry { server: ServerId(number), ..five.servers[0].clone() });
+    five.servers.extend(added);
+    world.answer_one(Body::Map(Some(Box::new(five))));
+    world.answer_one(Body::Session { renew_within_ms: 30_000 });
+    world.start(ask());
+    let Target::Server(owner) = world.take_one().to else { panic!("a server is asked") };
+    let mut sendings: Vec<Vec<u32>> = Vec::new();
+    while sendings.len() < 5 {
+        assert!(world.pass_to_next());
+        let again = std::mem::take(&mut world.sent).into_iter().filter(|sent| sent.request().call == asked());
+        let servers = again.filter_map(|sent| match sent.to {
+            Target::Server(server) => Some((server.0 + 5 - owner.0) % 5),
+            _ => None,
+        });
+        let servers: Vec<u32> = servers.collect();
+        sendings.extend((!servers.is_empty()).then_some(servers));
+    }
+    assert_eq!(sendings, [vec![0], vec![1, 2, 0], vec![3, 4, 0], vec![1, 2, 0], vec![3, 4, 0]]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is decided of files while the directory of one of them is on its way back to its home.
+//! What is decided, and what is lent, while a directory is on its way back to its home.
 
 use super::delegation::*;
 use super::servers::{Servers, steps_done};
@@ -6,7 +6,7 @@ use super::world::*;
 use crate::*;
 use bearing_proto::Message;
 use bearing_proto::client::{Body, Call, Handle, LeaseKey, NewNode, Request};
-use bearing_proto::delegation::{Change, Step};
+use bearing_proto::delegation::{Change, LentEntry, Step};
 use bearing_proto::grant::{OpenRights, OpenToken};
 use bearing_proto::keys::Key;
 use bearing_types::*;
@@ -48,13 +48,17 @@ fn done_with_tokens(world: &mut World, request: &Request) {
     world.reply_done(request, Ok(Body::Steps(told)));
 }
 
+fn are_steps(sent: &Sent) -> bool {
+    let Message::Request(request) = &sent.message else { return false };
+    matches!(request.call, Call::Delegated { .. })
+}
+
 /// Answers all but steps, which are kept, until nothing else is sent any more.
 fn answer_all_but_steps(world: &mut World, servers: &mut Servers) -> Vec<Request> {
     let mut kept = Vec::new();
     for _ in 0..20 {
-        let is_steps = |sent: &Sent| matches!(&sent.message, Message::Request(request) if matches!(request.call, Call::Delegated { .. }));
         let (steps, others): (Vec<Sent>, Vec<Sent>) =
-            std::mem::take(&mut world.sent).into_iter().partition(is_steps);
+            std::mem::take(&mut world.sent).into_iter().partition(are_steps);
         kept.extend(steps.iter().map(|sent| sent.request().clone()));
         world.sent = others;
         servers.answer_all(world);
@@ -113,4 +117,164 @@ fn a_file_without_a_name_stays_writable_while_another_directory_is_called_back()
     write(&mut world, file, b"bytes");
     assert_eq!(servers.perform(&mut world, Operation::Flush { file }), Ok(Answer::Done));
     assert!(!world.notes.iter().any(|note| matches!(note, Note::WritesLost(..))), "{:?}", world.notes);
+}
+
+/// Makes something in a directory. Gives what came of it, if that is decided at once.
+fn make_in(
+    world: &mut World,
+    directory: Handle,
+    text: &str,
+    file_type: FileType,
+) -> Option<Result<Answer, Code>> {
+    let (who, open) = (Credentials::ROOT, false);
+    let new = NewNode { file_type, mode: Mode::new(0o644), device: 0, target: Vec::new() };
+    let ticket = world.start(Operation::Create { directory, name: name(text), who, new, open });
+    world.finished.remove(&ticket)
+}
+
+/// The steps that were sent. What else was is kept.
+fn take_steps(world: &mut World) -> Request {
+    let Some(place) = world.sent.iter().position(are_steps) else { panic!("{:#?}", world.sent) };
+    world.sent.remove(place).request().clone()
+}
+
+#[test]
+fn a_directory_whose_return_is_on_its_way_is_not_taken_though_it_was_asked_for_before() {
+    let (handles, entries, below) = two_below(["asked", "busy"]);
+    let mut world = with_root_and(entries, below.clone());
+    world.pass(Duration::from_millis(100));
+    world.start(make("c"));
+    world.pass(Duration::from_millis(3));
+    let first = world.take_request();
+    call_back(&mut world, NodeId::ROOT);
+    // Devices are for homes to decide: so the directory is its home's, though it goes back later, with the
+    // busy one.
+    assert!(make_in(&mut world, handles[0], "device", FileType::CharDevice).is_none());
+    assert!(make_in(&mut world, handles[1], "d", FileType::Fifo).is_some());
+    done(&mut world, &first);
+    let second = world.take_request();
+    assert!(make_in(&mut world, handles[1], "e", FileType::Fifo).is_some());
+    done(&mut world, &second);
+    let third = take_steps(&mut world);
+    let seat = below[0].view.grant.body.seat;
+    world.answer_one(Body::Directory(Box::new(directory_view(seat, 20_000))));
+    world.answer_one(entry(file(40, "device"), 0));
+    // Longer than it is its home's without being asked for.
+    world.pass(Duration::from_millis(300));
+    world.sent.clear();
+    assert!(make_in(&mut world, handles[0], "x", FileType::Fifo).is_none());
+    world.answer_one(entry(file(41, "x"), 0));
+    let asked = world.take_request();
+    assert!(matches!(asked.call, Call::Delegate { .. }), "{asked:?}");
+    done(&mut world, &third);
+    world.pass(Duration::from_millis(3));
+    let returning = take_steps(&mut world);
+    assert_eq!(steps_of(&returning).1, [NodeId::ROOT, handles[0].node, handles[1].node]);
+    lend_those(&mut world, &asked, Wall(5_000_000_000), vec![below[0].clone()]);
+    world.sent.clear();
+    assert!(make_in(&mut world, handles[0], "y", FileType::Fifo).is_none(), "its return ends what was lent");
+    assert!(matches!(world.take_request().call, Call::Create { .. }));
+}
+
+#[test]
+fn a_file_that_is_opened_while_its_removal_waits_for_steps_is_kept() {
+    let (mut world, node) = (delegating(), file(20, "f"));
+    world.start(Operation::Unlink { directory: root(), name: name("f"), who: Credentials::ROOT });
+    world.answer_one(Body::Directory(Box::new(root_view(20_000))));
+    let looked = world.take_request();
+    assert!(is_lookup(&looked.call), "{looked:?}");
+    // Meanwhile the directory is lent, but for the file.
+    let asked = root_asked_for(&mut world, 60).unwrap();
+    world.sent.clear();
+    let entry_lent = LentEntry { lent: None, ..lent(node, "f", FileType::Regular) };
+    lend(&mut world, &asked, vec![entry_lent], Vec::new());
+    world.start(make("c"));
+    world.pass(Duration::from_millis(3));
+    let steps = world.take_request();
+    world.reply_done(&looked, Ok(entry(node, 0)));
+    assert!(world.sent.is_empty(), "its home has to hear of the step first");
+    let opening = world.start(open_to_read(node));
+    world.answer_one(Body::Opened(file_view(node, 1, 0), Some(read_token(node))));
+    assert!(matches!(world.result(opening), Ok(Answer::Opened(..))));
+    done(&mut world, &steps);
+    let removal = world.take_request();
+    assert!(matches!(removal.call, Call::Unlink { keep_open: true, .. }), "{removal:?}");
+}
+
+#[test]
+fn what_is_lent_anew_is_left_alone_by_whoever_was_suspending_what_was_lost() {
+    for is_lent_first in [true, false] {
+        let (mut world, mut servers) = (with_root(), Servers::new(1));
+        let (file, _) = make_open(&mut world, root(), "f");
+        world.pass(Duration::from_millis(3));
+        let made = world.take_request();
+        done_with_tokens(&mut world, &made);
+        write(&mut world, file, b"bytes");
+        call_back(&mut world, NodeId::ROOT);
+        assert!(servers.answer_all(&mut world), "a chunk is opened");
+        let append = world.take_one();
+        assert!(matches!(append.message, Message::Data(_)), "{append:?}");
+        world.pass(Duration::from_millis(3_400));
+        let renewal = world.refuse_one(Code::Stale);
+        assert!(matches!(renewal.call, Call::Delegated { .. }), "{renewal:?}");
+        let asked = root_asked_for(&mut world, 60).expect("it is lost");
+        world.sent = vec![append];
+        if is_lent_first {
+            lend(&mut world, &asked, Vec::new(), Vec::new());
+        }
+        // The call back goes on.
+        while servers.answer_all(&mut world) {}
+        let made = make_in(&mut world, root(), "c", FileType::Fifo);
+        assert_eq!(made.is_some(), is_lent_first);
+        assert!(world.sent.is_empty(), "{:#?}", world.sent);
+        if !is_lent_first {
+            lend(&mut world, &asked, Vec::new(), Vec::new());
+        }
+        world.pass(Duration::from_millis(3));
+        let steps = steps_of(&world.take_request()).0;
+        assert!(matches!(steps[..], [Step { change: Change::Create { .. }, .. }]), "{steps:?}");
+    }
+}
+
+#[test]
+fn what_is_lent_anew_is_not_given_back_by_whoever_was_called_back_from_what_was_lost() {
+    let (mut world, mut servers) = (with_root(), Servers::new(1));
+    let (file, _) = make_open(&mut world, root(), "f");
+    world.pass(Duration::from_millis(3));
+    let made = world.take_request();
+    done_with_tokens(&mut world, &made);
+    write(&mut world, file, b"bytes");
+    call_back(&mut world, NodeId::ROOT);
+    assert!(servers.answer_all(&mut world), "a chunk is opened");
+    let append = world.take_one();
+    world.pass(Duration::from_millis(3_400));
+    world.refuse_one(Code::Stale);
+    let asked = root_asked_for(&mut world, 60).expect("it is lost");
+    lend(&mut world, &asked, Vec::new(), Vec::new());
+    // The kernel goes by this name; then something else has the directory suspended.
+    assert!(make_in(&mut world, root(), "c", FileType::Fifo).is_some());
+    let device = NewNode {
+        file_type: FileType::CharDevice,
+        mode: Mode::new(0o600),
+        device: 0x0501,
+        target: Vec::new(),
+    };
+    let (who, directory) = (Credentials::ROOT, root());
+    world.start(Operation::Create { directory, name: name("device"), who, new: device, open: false });
+    for round in 0..40 {
+        let call = |sent: &Sent| match &sent.message {
+            Message::Request(request) => Some(request.call.clone()),
+            _ => None,
+        };
+        let returns = |call: &Call| matches!(call, Call::Delegated { returned, .. } if !returned.is_empty());
+        let returned: Vec<Call> = world.sent.iter().filter_map(call).filter(returns).collect();
+        assert!(returned.is_empty(), "nobody called it back: {returned:?}");
+        world.sent.retain(|sent| !matches!(call(sent), Some(Call::Delegate { .. })));
+        servers.answer_all(&mut world);
+        if round == 10 {
+            world.sent.push(append.clone());
+        }
+        world.pass(Duration::from_millis(1));
+    }
+    assert!(!world.sent.iter().any(|sent| matches!(sent.message, Message::Data(_))), "all is answered");
 }

@@ -257,6 +257,11 @@ impl Delegations {
         self.tablets.get(&tablet)
     }
 
+    /// Whether what a tablet lends is still that of an incarnation.
+    pub fn is_lent_as(&self, tablet: Block, incarnation: u64) -> bool {
+        self.lent(tablet).is_some_and(|lent| lent.incarnation() == incarnation)
+    }
+
     pub fn lent_mut(&mut self, tablet: Block) -> Option<&mut Lent> {
         self.tablets.get_mut(&tablet)
     }
@@ -492,6 +497,7 @@ impl Delegations {
             let ours = self.directories.remove(&directory);
             let image = self.suspended.remove(&directory).or(ours);
             kernel.extend(image.iter().flat_map(LocalDirectory::known_to_kernel));
+            self.returning.remove(&directory);
             self.moved(directory);
         }
         kernel
