@@ -20,11 +20,9 @@ use std::time::Duration;
 const REFERRALS_AT_ONCE: u32 = 4;
 /// Resends after which the map is asked for again.
 const RESENDS_BEFORE_MAP: u32 = 2;
-/// From so many resends on a request goes to successors of the owner too, each time to the next ones.
+/// From so many resends on a request goes to whoever may take over from the owner too: where it is by then,
+/// it is answered at once.
 const RESENDS_BEFORE_SUCCESSORS: u32 = 2;
-/// So many at a time: of three copies, those that the owner does not have. Any of them may take over, and a
-/// request that is there by then is answered at once.
-const SUCCESSORS: u32 = 2;
 /// Pauses after "retry" stay short for so many times.
 const RETRIES_SOON: u32 = 10;
 /// So many times a request without an answer is sent again after the first pause; then pauses double.
@@ -232,9 +230,9 @@ impl Requests {
             _ => None,
         };
         let silent = tries.checked_sub(RESENDS_BEFORE_SUCCESSORS);
-        let successors = request.sent_to.zip(silent).map(|((owner, _), times)| {
-            routes.successors(owner, (times * SUCCESSORS) as usize, SUCCESSORS as usize)
-        });
+        let asked = request.position.zip(request.sent_to).zip(silent);
+        let successors =
+            asked.map(|((position, (owner, _)), times)| routes.successors(position, owner, times as usize));
         let pause = resend_interval(io, tries);
         self.pause(sequence, pause, io);
         for successor in successors.into_iter().flatten() {

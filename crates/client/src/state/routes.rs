@@ -2,12 +2,18 @@
 
 use crate::run::Random;
 use bearing_lookup::{ClientMap, Located};
+use bearing_placement::Assignment;
 use bearing_proto::client::{ClusterMap, ServerEntry, ServerKind};
 use bearing_types::{MapVersion, Position, ServerId};
+
+/// Servers behind a silent one on the ring that are asked at a time: as many as have its copies.
+const SUCCESSORS: usize = 2;
 
 /// See the module.
 pub(crate) struct Routes {
     map: ClientMap,
+    /// As it came with the newest map.
+    assignment: Option<Assignment>,
     metadata_servers: Vec<ServerId>,
     fetching: bool,
     wanted: bool,
@@ -19,6 +25,7 @@ impl Routes {
     pub fn new() -> Routes {
         Routes {
             map: ClientMap::new(),
+            assignment: None,
             metadata_servers: Vec::new(),
             fetching: false,
             wanted: false,
@@ -35,14 +42,21 @@ impl Routes {
         self.map.learn(located)
     }
 
-    /// So many metadata servers that follow another one on the ring, after those that come first: they may
-    /// have taken over what that one owned.
-    pub fn successors(&self, of: ServerId, after: usize, count: usize) -> Vec<ServerId> {
+    /// Who may have taken a position over from a silent owner: who had a copy when the map came, and some
+    /// that follow the owner on the ring, each time the next ones; copies are made again there.
+    pub fn successors(&self, position: Position, owner: ServerId, times: usize) -> Vec<ServerId> {
+        let members = self.assignment.as_ref().map(|assignment| &assignment.tablet_at(position).members);
+        let mut found: Vec<ServerId> = members.into_iter().flatten().copied().collect();
         let servers = &self.metadata_servers;
-        let Some(place) = servers.iter().position(|server| *server == of) else { return Vec::new() };
-        let others = servers.len() - 1;
-        let places = (after..after + count.min(others)).map(|behind| 1 + behind % others);
-        places.map(|behind| servers[(place + behind) % servers.len()]).collect()
+        if let Some(place) = servers.iter().position(|server| *server == owner) {
+            let others = servers.len() - 1;
+            let behind = (0..others.min(SUCCESSORS)).map(|next| 1 + (times * SUCCESSORS + next) % others);
+            found.extend(behind.map(|behind| servers[(place + behind) % servers.len()]));
+        }
+        found.retain(|server| *server != owner);
+        found.sort_unstable();
+        found.dedup();
+        found
     }
 
     pub fn some_metadata_server(&self, random: &mut Random) -> Option<ServerId> {
@@ -89,6 +103,7 @@ impl Routes {
             let metadata = map.servers.iter().filter(|entry| entry.kind == ServerKind::Metadata);
             self.metadata_servers = metadata.map(|entry| entry.server).collect();
             self.metadata_servers.sort_unstable();
+            self.assignment = Some(map.assignment);
         }
         newer.then_some(map.servers)
     }

@@ -2,7 +2,7 @@
 
 use super::world::*;
 use crate::*;
-use bearing_placement::{Tablet, position_of_session};
+use bearing_placement::{Assignment, Tablet, position_of_session};
 use bearing_proto::Message;
 use bearing_proto::client::{Answer as WireAnswer, Body, Call, Recall, Request, ServerEntry};
 use bearing_proto::envelope::Refusal;
@@ -113,6 +113,13 @@ fn all_who_may_take_over_from_a_silent_owner_of_three_copies_have_what_it_was_as
     let mut five = map();
     let added = [3, 4, 5].map(|number| ServerEntry { server: ServerId(number), ..five.servers[0].clone() });
     five.servers.extend(added);
+    let members = vec![S1, ServerId(4), ServerId(5)];
+    let tablets = five.assignment.tablets().cloned();
+    let tablets = tablets.map(|tablet| match tablet.owner == S1 {
+        true => Tablet { members: members.clone(), ..tablet },
+        false => tablet,
+    });
+    five.assignment = Assignment::new(tablets.collect::<Vec<_>>()).unwrap();
     world.answer_one(Body::Map(Some(Box::new(five))));
     world.answer_one(Body::Session { renew_within_ms: 30_000 });
     world.start(ask());
@@ -128,7 +135,7 @@ fn all_who_may_take_over_from_a_silent_owner_of_three_copies_have_what_it_was_as
         let servers: Vec<u32> = servers.collect();
         sendings.extend((!servers.is_empty()).then_some(servers));
     }
-    assert_eq!(sendings, [vec![0], vec![1, 2, 0], vec![3, 4, 0], vec![1, 2, 0], vec![3, 4, 0]]);
+    assert_eq!(sendings, [vec![0], vec![1, 2, 3, 4, 0], vec![3, 4, 0], vec![1, 2, 3, 4, 0], vec![3, 4, 0]]);
 }
 
 #[test]

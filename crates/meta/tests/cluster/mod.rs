@@ -65,7 +65,6 @@ pub struct Cluster {
     held_peers: Vec<(ServerId, Event)>,
     /// Logs are not synced for now.
     pub hold_syncs: bool,
-    /// Nor is this one's.
     pub hung_log: Option<ServerId>,
     held_syncs: BTreeMap<ServerId, AppendNumber>,
     /// Stores answer only after so long.
