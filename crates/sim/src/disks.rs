@@ -128,7 +128,9 @@ impl Disks {
         (server, tablets): (ServerId, &[Tablet]),
     ) -> Option<Disk> {
         let registered = store.clone().disk().ok().flatten();
-        let registered = registered.filter(|_| self.right.is_none())?;
+        // One that takes the place of a lost disk is not the right one before it has a new id, in both.
+        let is_whole = log.clone().disk().ok().flatten() == registered;
+        let registered = registered.filter(|_| is_whole && self.right.is_none())?;
         let older = || self.copy.clone().filter(|copy| is_seen_to_be_old(copy, server, tablets));
         let mut wrong = match kind {
             WrongDisk::Empty | WrongDisk::EmptySame | WrongDisk::Other => {
