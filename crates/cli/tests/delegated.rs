@@ -75,6 +75,33 @@ for n in range(8):
     mounts.run("timeout 60 python3 $root/back.py $first; cmp $first/top/7 $second/top/7").ok();
 }
 
+/// By the time the many are made, the first are known to be closed.
+#[test]
+fn a_file_that_was_opened_again_here_is_read_on_when_the_other_mount_removes_it() {
+    if !can_mount() {
+        return;
+    }
+    let mounts = Delegated::new("open-again");
+    let script = "
+import os, sys
+first, second = (mount + '/top' for mount in sys.argv[1:3])
+os.mkdir(first)
+for n in range(4_000):
+    with open(f'{first}/{n}', 'w') as file:
+        file.write(str(n))
+opened = [os.open(f'{first}/{n}', os.O_RDONLY) for n in range(40)]
+for n in range(40):
+    os.unlink(f'{second}/{n}')
+for n, file in enumerate(opened):
+    os.fstat(file)
+    assert os.pread(file, 9, 0) == str(n).encode(), n
+    assert not os.path.exists(f'{first}/{n}')
+    os.close(file)
+";
+    std::fs::write(mounts.cluster.root().join("again.py"), script).unwrap();
+    mounts.run("timeout 60 python3 $root/again.py $first $second").ok();
+}
+
 #[test]
 fn a_clone_is_whole_on_both_mounts_and_goes_away() {
     if !can_mount() || shell("command -v git").code != Some(0) {

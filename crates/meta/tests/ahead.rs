@@ -170,6 +170,7 @@ fn what_was_delegated_meanwhile_comes_with_leases_on_files_too() {
         ids: vec![lent.ids],
         ids_wanted: 0,
         returned: vec![directory.node],
+        open: Vec::new(),
         names_kept: true,
         incarnation: 1,
         over: false,

@@ -518,16 +518,7 @@ fn a_step_that_says_it_was_decided_in_the_future_is_of_now() {
     let change = create(directory, "f", ids.first);
     let at = Wall(i64::MAX);
     let steps = vec![Step { sequence: Sequence(1_000_000), at, change }];
-    let call = Call::Delegated {
-        steps,
-        ids: vec![ids],
-        ids_wanted: 0,
-        returned: vec![directory.node],
-        names_kept: false,
-        incarnation: 1,
-        over: false,
-    };
-    send(&mut cluster, directory, call).unwrap();
+    send(&mut cluster, directory, cluster::delegated(steps, ids, vec![directory.node])).unwrap();
     let view = cluster.directory(BOB, directory).unwrap();
     assert!(view.node.attributes.modified <= cluster.now.wall);
 }

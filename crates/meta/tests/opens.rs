@@ -6,7 +6,8 @@ mod cluster;
 
 use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::{Body, Call, Handle, NewNode, NodeView};
-use bearing_types::{Code, FileType, Mode, SessionId};
+use bearing_proto::delegation::{Change, Step};
+use bearing_types::{Code, FileType, Mode, Sequence, SessionId};
 use cluster::{ALICE, BOB, Cluster, name, position, regular, root_user};
 use std::time::Duration;
 
@@ -305,4 +306,49 @@ fn what_can_not_be_open_is_kept_for_nobody() {
     cluster.pass(Duration::from_secs(4));
     unlink(&mut cluster, "s");
     assert_eq!(cluster.links(ALICE, made.node), Err(Code::Stale));
+}
+
+/// Alice makes a file in a directory lent to her, closes it, and opens it again without telling anybody. Bob
+/// removes it when she has given the directory back and, or not, said that it is open. How many names it has
+/// then.
+fn links_of_file_removed_after_return(is_told: bool) -> Result<u32, Code> {
+    let (mut cluster, _) = with_file();
+    let root = cluster.root(ALICE).grant;
+    let directory = cluster.mkdir(ALICE, &root, "d").unwrap();
+    let call = Call::Delegate { directory, who: root_user(), incarnation: 1, joins: false };
+    let Ok(Body::Delegation(lent)) = cluster.call(ALICE, directory.home, call) else { panic!("it is lent") };
+    let (node, who) = (lent.ids.first, root_user());
+    let change = Change::Create { directory, who, name: name("f"), new: regular(0o644), node };
+    let step = Step { sequence: Sequence(1_000_000), at: cluster.now.wall, change };
+    let made = cluster.call(ALICE, directory.home, cluster::delegated(vec![step], lent.ids, Vec::new()));
+    let Ok(Body::Steps(_)) = made else { panic!("{made:?}") };
+    // She is asked, and says that it is closed.
+    cluster.pass(Duration::from_secs(1));
+    cluster.open.insert((ALICE, node));
+    let mut returning = cluster::delegated(Vec::new(), lent.ids, vec![directory.node]);
+    if let (Call::Delegated { open, .. }, true) = (&mut returning, is_told) {
+        *open = vec![node, bearing_types::NodeId(node.0 + 1)];
+    }
+    cluster.call(ALICE, directory.home, returning).unwrap();
+    let grant = cluster.directory(BOB, directory).unwrap().grant;
+    let found = cluster.lookup(BOB, &grant, "f").unwrap();
+    cluster.unlink(BOB, &grant, "f").unwrap();
+    cluster.links(ALICE, found)
+}
+
+#[test]
+fn a_file_that_was_opened_in_a_lent_directory_lives_on_when_that_is_given_back_and_it_is_removed() {
+    assert_eq!(links_of_file_removed_after_return(true), Ok(0));
+    assert_eq!(links_of_file_removed_after_return(false), Err(Code::Stale), "nobody knew");
+}
+
+#[test]
+fn more_open_files_than_fit_into_a_batch_are_refused() {
+    let (mut cluster, file) = with_file();
+    let ids = bearing_proto::delegation::LentIds::sign(file.node, 1, ALICE, cluster::keys().grants());
+    let mut call = cluster::delegated(Vec::new(), ids, Vec::new());
+    if let Call::Delegated { open, .. } = &mut call {
+        *open = vec![file.node; bearing_proto::delegation::OPEN_TOLD_MAX + 1];
+    }
+    assert!(matches!(cluster.call(ALICE, file.home, call), Err(Code::InvalidArgument)));
 }

@@ -327,6 +327,8 @@ pub enum Call {
         ids_wanted: u32,
         /// These directories are given back after the steps.
         returned: Vec<NodeId>,
+        /// Files of what is given back that are open: they were opened without anybody being told.
+        open: Vec<NodeId>,
         /// Their names are leased to the client for [`crate::delegation::names_life`].
         names_kept: bool,
         /// What the directories were asked for with.

@@ -11,6 +11,9 @@ use bearing_types::{
 };
 use serde::{Deserialize, Serialize};
 
+/// Open files that one batch of steps tells of, at most.
+pub const OPEN_TOLD_MAX: usize = 64;
+
 /// How long a kernel may go by a name of a delegated directory without asking, and so how long names are
 /// leased when the directory is given back and they are kept. `life` is that of the delegation.
 pub fn names_life(life: LeaseMs) -> LeaseMs {

@@ -82,6 +82,8 @@ pub struct Disks {
     copy: Option<Disk>,
     /// The right one, while a wrong one is in its place.
     right: Option<(Disk, WrongDisk)>,
+    /// The one that is there takes the place of one that is lost, and may not be registered yet.
+    replacing: bool,
 }
 
 impl Disks {
@@ -94,8 +96,14 @@ impl Disks {
 
     /// Whether a disk under the right id is in the right one's place, with less on it: a server that owns
     /// nothing may be taken for a member with it, and learn anew what it lacks.
-    pub fn has_less(&self) -> bool {
+    fn has_less(&self) -> bool {
         self.right.as_ref().is_some_and(|(_, wrong)| matches!(wrong, WrongDisk::Older | WrongDisk::EmptySame))
+    }
+
+    /// The server works with the disk that it has. Whether that is one with less on it.
+    pub fn settled_in_has_less(&mut self) -> bool {
+        self.replacing = false;
+        self.has_less()
     }
 
     /// Whether the server is told apart from one with the right disk, so that a person has to do something.
@@ -106,6 +114,11 @@ impl Disks {
     /// Whether the tablet log is damaged.
     pub fn is_rotten(&self) -> bool {
         self.right.as_ref().is_some_and(|(_, wrong)| *wrong == WrongDisk::Rotten)
+    }
+
+    /// The disk that is there takes the place of the right one, which is lost for good.
+    pub fn replace(&mut self) {
+        (self.right, self.replacing) = (None, true);
     }
 
     /// The disk that is there is the right one from now on.
@@ -128,9 +141,8 @@ impl Disks {
         (server, tablets): (ServerId, &[Tablet]),
     ) -> Option<Disk> {
         let registered = store.clone().disk().ok().flatten();
-        // One that takes the place of a lost disk is not the right one before it has a new id, in both.
-        let is_whole = log.clone().disk().ok().flatten() == registered;
-        let registered = registered.filter(|_| is_whole && self.right.is_none())?;
+        // Another one would be registered in its place.
+        let registered = registered.filter(|_| !self.replacing && self.right.is_none())?;
         let older = || self.copy.clone().filter(|copy| is_seen_to_be_old(copy, server, tablets));
         let mut wrong = match kind {
             WrongDisk::Empty | WrongDisk::EmptySame | WrongDisk::Other => {

@@ -269,7 +269,10 @@ impl MetaHost {
     /// A disk with less on it that its server was taken for a member with is the right one from then on:
     /// nobody would put the other one back.
     pub fn keep_refilled_disk(&mut self, world: &mut World) {
-        if self.disks.has_less() && self.machine.as_ref().is_some_and(MetaServer::is_settled_in) {
+        if !self.machine.as_ref().is_some_and(MetaServer::is_settled_in) {
+            return;
+        }
+        if self.disks.settled_in_has_less() {
             world.counts.add("meta: a disk with less on it was filled up");
             self.disks.keep();
         }
@@ -286,7 +289,7 @@ impl MetaHost {
         if self.disks.is_rotten() {
             (self.store, self.log) = (MemStore::new(), MemTabletLog::new());
         }
-        self.disks.keep();
+        self.disks.replace();
     }
 
     /// Whether another disk is in the place of the right one.

@@ -33,8 +33,8 @@ const FREEZE_EVERY: u64 = 5;
 const FROZEN: Duration = Duration::from_secs(10);
 /// So long a killed server is away at least: longer than others wait for it.
 const AWAY: Duration = Duration::from_millis(1_500);
-/// How long an outage, or making copies again, may take at all.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long an outage, or making copies again, may take at all: thousands of tablets take minutes.
+const PATIENCE: Duration = Duration::from_secs(300);
 /// The median of outages has to stay below this.
 const MEDIAN_MAX: Duration = Duration::from_millis(500);
 

@@ -35,9 +35,9 @@ impl State {
 
 /// Gives up all that a tablet lends, steps on their way too.
 pub(super) fn end_of(incarnation: u64) -> Call {
-    let (steps, ids, returned) = (Vec::new(), Vec::new(), Vec::new());
+    let (steps, ids, returned, open) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (ids_wanted, names_kept, over) = (0, false, true);
-    Call::Delegated { steps, ids, ids_wanted, returned, names_kept, incarnation, over }
+    Call::Delegated { steps, ids, ids_wanted, returned, open, names_kept, incarnation, over }
 }
 
 impl Context {

@@ -235,7 +235,10 @@ impl Context {
             self.suspend(*directory).await;
         }
         let returned = self.with(|state| match goes_on(state) {
-            true => state.delegations.give_back(tablet, directories, state.io.now.mono),
+            true => {
+                let (files, now) = (&state.files, state.io.now.mono);
+                state.delegations.give_back(tablet, directories, |node| files.is_open(node), now)
+            }
             false => Vec::new(),
         });
         if returned.is_empty() {

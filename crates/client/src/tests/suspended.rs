@@ -6,7 +6,7 @@ use super::world::*;
 use crate::*;
 use bearing_proto::Message;
 use bearing_proto::client::{Body, Call, Handle, LeaseKey, NewNode, Request};
-use bearing_proto::delegation::{Change, LentEntry, Step};
+use bearing_proto::delegation::{Change, LentEntry, OPEN_TOLD_MAX, Step};
 use bearing_proto::grant::{OpenRights, OpenToken};
 use bearing_proto::keys::Key;
 use bearing_types::*;
@@ -277,4 +277,36 @@ fn what_is_lent_anew_is_not_given_back_by_whoever_was_called_back_from_what_was_
         world.pass(Duration::from_millis(1));
     }
     assert!(!world.sent.iter().any(|sent| matches!(sent.message, Message::Data(_))), "all is answered");
+}
+
+#[test]
+fn files_that_are_open_are_named_when_their_directory_is_given_back_however_many_they_are() {
+    let mut world = with_root();
+    let names: Vec<String> = (0..OPEN_TOLD_MAX + 20).map(|number| format!("f{number}")).collect();
+    let opened: Vec<(OpenFile, Handle)> =
+        names.iter().map(|text| make_open(&mut world, root(), text)).collect();
+    world.pass(Duration::from_millis(3));
+    while !world.sent.is_empty() {
+        let steps = world.take_request();
+        done_with_tokens(&mut world, &steps);
+    }
+    world.start(Operation::Close { file: opened[0].0 });
+    call_back(&mut world, NodeId::ROOT);
+    let mut told = Vec::new();
+    loop {
+        let request = world.take_request();
+        let Call::Delegated { open, returned, .. } = &request.call else { panic!("{request:?}") };
+        assert!(open.len() <= OPEN_TOLD_MAX);
+        told.extend(open.iter().copied());
+        let is_last = !returned.is_empty();
+        assert_eq!(is_last, told.len() == names.len() - 1, "all are named before it is given back");
+        done(&mut world, &request);
+        if is_last {
+            break;
+        }
+    }
+    let mut expected: Vec<NodeId> = opened[1..].iter().map(|(_, node)| node.node).collect();
+    told.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(told, expected);
 }

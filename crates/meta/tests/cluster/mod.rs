@@ -754,15 +754,9 @@ pub fn serial(tablet: Block) -> TabletSerial {
 
 /// Steps of what was lent under incarnation 1.
 pub fn delegated(steps: Vec<Step>, ids: LentIds, returned: Vec<NodeId>) -> Call {
-    Call::Delegated {
-        steps,
-        ids: vec![ids],
-        ids_wanted: 0,
-        returned,
-        names_kept: false,
-        incarnation: 1,
-        over: false,
-    }
+    let (ids, ids_wanted, open) = (vec![ids], 0, Vec::new());
+    let (names_kept, incarnation, over) = (false, 1, false);
+    Call::Delegated { steps, ids, ids_wanted, returned, open, names_kept, incarnation, over }
 }
 
 /// A regular file that is to be made.

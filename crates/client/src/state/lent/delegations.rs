@@ -410,16 +410,24 @@ impl Delegations {
     }
 
     /// Begins to give back those of a tablet's directories that are suspended, and says which.
-    pub fn give_back(&mut self, tablet: Block, directories: &[NodeId], now: Mono) -> Vec<NodeId> {
-        let mut returned = Vec::new();
+    pub fn give_back(
+        &mut self,
+        tablet: Block,
+        directories: &[NodeId],
+        is_open: impl Fn(NodeId) -> bool,
+        now: Mono,
+    ) -> Vec<NodeId> {
+        let (mut returned, mut open) = (Vec::new(), Vec::new());
         for directory in directories {
             let Some(image) = self.suspended.get(directory) else { continue };
             self.worth.called_back(*directory, image.since, now);
             returned.push(*directory);
+            let nodes = image.entries.values().map(|entry| entry.node);
+            open.extend(nodes.filter(|node| tablet.contains(node.home) && is_open(node.node)));
         }
         self.returning.extend(&returned);
         if let Some(lent) = self.tablets.get_mut(&tablet) {
-            lent.give_back(&returned);
+            lent.give_back(&returned, open.into_iter().map(|node| node.node));
         }
         returned
     }

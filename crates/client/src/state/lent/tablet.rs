@@ -2,7 +2,7 @@
 
 use crate::run::{Awaited, Promise, promise};
 use bearing_proto::client::Call;
-use bearing_proto::delegation::{Change, LentIds, Step, StepsDone};
+use bearing_proto::delegation::{Change, LentIds, OPEN_TOLD_MAX, Step, StepsDone};
 use bearing_types::{Code, Mono, NodeId, Position, Wall};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -44,6 +44,8 @@ pub(crate) struct Lent {
     sending: bool,
     /// Directories to give back with the next batch.
     returned: Vec<NodeId>,
+    /// Files in them that are open, and of which their home is not told yet.
+    open: Vec<NodeId>,
     waiting: Vec<(u64, Promise<Result<(), Code>>)>,
     /// Told whether there are some.
     waiting_for_ids: Vec<Promise<bool>>,
@@ -56,6 +58,7 @@ pub(crate) struct Batch {
     pub call: Call,
     steps: usize,
     returned: usize,
+    open: usize,
     wants_ids: bool,
 }
 
@@ -83,6 +86,7 @@ impl Lent {
             done: 0,
             sending: false,
             returned: Vec::new(),
+            open: Vec::new(),
             waiting: Vec::new(),
             waiting_for_ids: Vec::new(),
         }
@@ -175,9 +179,11 @@ impl Lent {
         self.sending = false;
     }
 
-    /// Directories go back with the last step that was decided before.
-    pub fn give_back(&mut self, directories: &[NodeId]) {
+    /// Directories go back with the last step that was decided before, and not before it is told which files
+    /// in them are open.
+    pub fn give_back(&mut self, directories: &[NodeId], open: impl IntoIterator<Item = NodeId>) {
         self.returned.extend(directories);
+        self.open.extend(open);
     }
 
     /// What to wait for until all is done that was decided so far; `None`: it is.
@@ -215,21 +221,24 @@ impl Lent {
     pub fn next_batch(&mut self, renew: bool) -> Option<Batch> {
         let count = self.queue.len().min(BATCH_MAX);
         // What is given back goes with the last step that was decided before.
-        let returned = if count == self.queue.len() { self.returned.clone() } else { Vec::new() };
+        let open: Vec<NodeId> = self.open.iter().copied().take(OPEN_TOLD_MAX).collect();
+        let last = count == self.queue.len() && open.len() == self.open.len();
+        let returned = if last { self.returned.clone() } else { Vec::new() };
         let ids_wanted = if self.ids_wanted { IDS_LOW } else { 0 };
-        if count == 0 && returned.is_empty() && ids_wanted == 0 && !renew {
+        if count == 0 && open.is_empty() && returned.is_empty() && ids_wanted == 0 && !renew {
             return None;
         }
         self.on_way = count;
         let ids: Vec<LentIds> = self.ids.iter().map(|(lent, _)| *lent).collect();
         let steps = self.queue.iter().take(count).cloned().collect();
-        let returned_count = returned.len();
+        let (returned_count, open_count) = (returned.len(), open.len());
         let incarnation = self.incarnation;
         let names_kept = returned_count > 0;
         let over = false;
-        let call = Call::Delegated { steps, ids, ids_wanted, returned, names_kept, incarnation, over };
+        let call = Call::Delegated { steps, ids, ids_wanted, returned, open, names_kept, incarnation, over };
         let (position, wants_ids) = (self.position, ids_wanted > 0);
-        Some(Batch { incarnation, position, call, steps: count, returned: returned_count, wants_ids })
+        let (steps, returned, open) = (count, returned_count, open_count);
+        Some(Batch { incarnation, position, call, steps, returned, open, wants_ids })
     }
 
     /// A batch is done, and the lease renewed if it says until when.
@@ -241,6 +250,7 @@ impl Lent {
             }
         }
         self.returned.drain(..batch.returned);
+        self.open.drain(..batch.open);
         self.on_way = 0;
         self.done += batch.steps as u64;
         if batch.wants_ids {

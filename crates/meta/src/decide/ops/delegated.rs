@@ -9,7 +9,7 @@ use crate::decide::rules::{namespace, permission};
 use crate::record::{Delegated, Holder, Key, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::client::{Body, Handle};
-use bearing_proto::delegation::{Change, LentIds, Step, StepDone, StepsDone, names_life};
+use bearing_proto::delegation::{Change, LentIds, OPEN_TOLD_MAX, Step, StepDone, StepsDone, names_life};
 use bearing_proto::grant::{GrantBody, OpenRights, OpenToken};
 use bearing_types::{Code, Credentials, FileType, Name, NameHash, NodeId, Permission};
 
@@ -19,6 +19,8 @@ const STEPS_MAX: usize = 512;
 /// What is given back.
 pub(super) struct Returned<'a> {
     pub directories: &'a [NodeId],
+    /// Files in them that are open.
+    pub open: &'a [NodeId],
     /// The kernel goes on to go by the names in them.
     pub names_kept: bool,
     /// It is all that there was.
@@ -34,7 +36,8 @@ pub(super) fn decide(
     incarnation: u64,
 ) -> Decide<Body> {
     let session = view.session.ok_or(Stop::Refuse(Code::SessionEnded))?;
-    if steps.len() > STEPS_MAX || !ids.iter().all(|lent| lent.verify(session, view.keys.grants())) {
+    let too_many = steps.len() > STEPS_MAX || returned.open.len() > OPEN_TOLD_MAX;
+    if too_many || !ids.iter().all(|lent| lent.verify(session, view.keys.grants())) {
         return Err(Stop::Refuse(Code::InvalidArgument));
     }
     let mine = Holder { session, incarnation };
@@ -50,7 +53,8 @@ pub(super) fn decide(
     if !returned.over && !view.holds_any(mine) {
         return Err(Stop::Refuse(Code::Stale));
     }
-    let read: Vec<Key> = steps.iter().flat_map(|step| read_by(view, &step.change)).collect();
+    let read = steps.iter().flat_map(|step| read_by(view, &step.change));
+    let read: Vec<Key> = read.chain(returned.open.iter().map(|node| Key::Node(*node))).collect();
     // One load for all: a run that stopped at each would do all steps before it again.
     view.prefetch(&read)?;
     let mut done = Vec::with_capacity(steps.len());
@@ -65,6 +69,11 @@ pub(super) fn decide(
         }
         let token = file.map(|node| rights::grant(view, node, OpenRights::ReadWrite)).transpose()?;
         done.push(StepDone { sequence: step.sequence, made, token });
+    }
+    for node in returned.open {
+        if view.node(*node)?.is_some() {
+            view.hand(*node);
+        }
     }
     for directory in returned.directories {
         if view.is_delegated(*directory, mine) {

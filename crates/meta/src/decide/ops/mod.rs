@@ -106,9 +106,9 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
             let asked = delegate::Asked { incarnation: *incarnation, joins: *joins };
             delegate::decide(view, *directory, who, asked)
         }
-        Call::Delegated { steps, ids, ids_wanted, returned, names_kept, incarnation, over } => {
-            let returned =
-                delegated::Returned { directories: returned, names_kept: *names_kept, over: *over };
+        Call::Delegated { steps, ids, ids_wanted, returned, open, names_kept, incarnation, over } => {
+            let (names_kept, over) = (*names_kept, *over);
+            let returned = delegated::Returned { directories: returned, open, names_kept, over };
             delegated::decide(view, steps, ids, *ids_wanted, returned, *incarnation)
         }
         Call::Accessed { node, at } => accessed::decide(view, *node, *at),
