@@ -96,7 +96,7 @@ impl Disks {
 
     /// Whether a disk under the right id is in the right one's place, with less on it: a server that owns
     /// nothing may be taken for a member with it, and learn anew what it lacks.
-    fn has_less(&self) -> bool {
+    pub fn has_less(&self) -> bool {
         self.right.as_ref().is_some_and(|(_, wrong)| matches!(wrong, WrongDisk::Older | WrongDisk::EmptySame))
     }
 
