@@ -15,7 +15,7 @@ use crate::state::lent::Delegations;
 use crate::state::{DataRequests, Locks, Recalls, Requests, Routes, Session};
 use bearing_proto::client::LeaseKey;
 use bearing_proto::delegation::{Change, Step};
-use bearing_types::{Block, Sequence, SessionId};
+use bearing_types::{Block, Sequence, ServerId, SessionId};
 use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -41,6 +41,8 @@ pub(crate) struct State {
     pub chunks: Chunks,
     pub locks: Locks,
     pub delegations: Delegations,
+    /// Since all metadata servers were greeted.
+    pub greeted_again: BTreeSet<ServerId>,
 }
 
 impl State {
@@ -61,6 +63,7 @@ impl State {
             chunks: Chunks::new(&config),
             locks: Locks::new(&config),
             delegations: Delegations::new(SessionId(0)),
+            greeted_again: BTreeSet::new(),
             io: Io::new(config, seed),
         }
     }

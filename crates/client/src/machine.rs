@@ -78,6 +78,7 @@ impl Client {
             Event::Refused(refusal) => self.context.with(|state| state.on_refusal(refusal)),
             Event::Unreachable(server) => self.context.with(|state| {
                 state.requests.hurry(server, &mut state.io, &mut state.routes);
+                state.greet_again(server);
                 state.data.on_unreachable(server, &mut state.io, &mut state.routes);
             }),
             Event::GiveUp(ticket) => self.context.with(|state| state.locks.give_up(ticket, &mut state.io)),

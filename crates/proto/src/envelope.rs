@@ -59,9 +59,9 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// What this program speaks. Version 7 is not spoken any more: nothing asks which version was agreed on
-    /// before it sends what only this one knows, and servers of version 7 take no packet with such a message.
-    pub const SPOKEN: Versions = Versions { lowest: 8, highest: VERSION };
+    /// What this program speaks. Version 8 is not spoken any more: nothing asks which version was agreed on
+    /// before it sends what only this one knows, and servers of version 8 take no packet with such a message.
+    pub const SPOKEN: Versions = Versions { lowest: VERSION, highest: VERSION };
 
     /// The highest that both speak.
     pub fn common(self, other: Versions) -> Option<u16> {
@@ -515,12 +515,12 @@ mod tests {
     #[test]
     fn another_version_is_refused_by_its_number() {
         let (key, mut packet) = sealed();
-        packet[4] = 9;
-        assert_eq!(open(&packet, Some(&key)), Err(PacketError::Version(9)));
+        packet[4] = 10;
+        assert_eq!(open(&packet, Some(&key)), Err(PacketError::Version(10)));
         packet[4] = 5;
         let message = open(&packet[..48], Some(&key)).unwrap_err().to_string();
         assert!(
-            message.contains("version 5") && message.contains("speaks 8") && message.contains("install"),
+            message.contains("version 5") && message.contains("speaks 9") && message.contains("install"),
             "{message}"
         );
     }

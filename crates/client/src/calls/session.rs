@@ -10,7 +10,7 @@ use crate::state::Phase;
 use bearing_placement::position_of_session;
 use bearing_proto::client::{Body, Call};
 use bearing_proto::envelope::Refusal;
-use bearing_types::{Code, Position, SessionId};
+use bearing_types::{Code, Position, ServerId, SessionId};
 use std::time::Duration;
 
 impl State {
@@ -40,6 +40,22 @@ impl State {
         self.requests.fail(code, &mut self.io);
         self.data.fail(code, &mut self.io);
         self.session.release(Err(code), &mut self.io);
+    }
+
+    /// Has all metadata servers hear of the session: whoever takes a tablet over has to ask this client for
+    /// what it was leased.
+    fn greet_all(&mut self) {
+        self.greeted_again.clear();
+        self.requests.greet(self.routes.metadata_servers(), self.routes.version(), &mut self.io);
+    }
+
+    /// A server was not reached, or was started again and took nothing. If it is there it hears of the
+    /// session now: once, until all are greeted the next time.
+    pub fn greet_again(&mut self, server: ServerId) {
+        let is_there = self.routes.metadata_servers().contains(&server);
+        if is_there && self.session.phase() == Phase::Open && self.greeted_again.insert(server) {
+            self.requests.greet(&[server], self.routes.version(), &mut self.io);
+        }
     }
 
     /// The servers have agreed on a session.
@@ -82,6 +98,7 @@ impl Context {
         loop {
             let pause = renew_within / 3;
             self.describe(position, pause);
+            self.with(State::greet_all);
             self.sleep(pause).await;
             // Whatever else waits for that server: a session that is not renewed is over.
             match self.call_past_fence(position, Call::RenewSession).await {

@@ -12,7 +12,7 @@ use crate::run::{Awaited, Io, Promise, Timer, promise};
 use bearing_lookup::Located;
 use bearing_proto::Message;
 use bearing_proto::client::{Answer, Body, Call, Reply, Request};
-use bearing_types::{Block, Code, Epoch, Mono, Position, Sequence, ServerId};
+use bearing_types::{Block, Code, Epoch, MapVersion, Mono, Position, Sequence, ServerId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -60,6 +60,7 @@ struct Outstanding {
     /// What was finished when the request was made, if it says whether a file is open: that is of this
     /// moment, however late it is sent.
     as_of: Option<Sequence>,
+    /// Sendings in a row that whom they went to did not answer.
     sends: u32,
     retries: u32,
     referrals: u32,
@@ -73,7 +74,7 @@ impl Outstanding {
     fn is_elsewhere(&self, routes: &Routes) -> bool {
         let (Some(position), Some((asked, epoch))) = (self.position, self.sent_to) else { return false };
         // Where servers point at each other, there are pauses.
-        let waits = matches!(self.waits, Waits::Answer | Waits::Pause) && self.referrals < REFERRALS_AT_ONCE;
+        let waits = self.waits != Waits::Sending && self.referrals < REFERRALS_AT_ONCE;
         let located = routes.locate(position);
         waits && located.is_some_and(|located| located.owner != asked && located.epoch > epoch)
     }
@@ -252,6 +253,18 @@ impl Requests {
         }
     }
 
+    /// Has servers hear of the session, which answer something that nobody waits for: they speak only to whom
+    /// they have heard.
+    pub fn greet(&mut self, servers: &[ServerId], have: Option<MapVersion>, io: &mut Io) {
+        for server in servers {
+            let (sequence, finished_below) = (self.next, self.finished_below());
+            self.next = sequence.next();
+            let (position, epoch, call) = (Position(0), Epoch(0), Call::Map { have });
+            let message = Message::Request(Request { sequence, finished_below, position, epoch, call });
+            io.send(Target::Server(*server), Transport::Datagram, message);
+        }
+    }
+
     /// Sets the time at which a request is looked at again.
     fn pause(&mut self, sequence: Sequence, pause: Duration, io: &mut Io) {
         let Some(request) = self.outstanding.get_mut(&sequence) else { return };
@@ -339,11 +352,15 @@ impl Requests {
         routes: &mut Routes,
     ) -> bool {
         let sequence = reply.sequence;
-        let Some(request) = self.outstanding.get(&sequence) else {
+        let Some(request) = self.outstanding.get_mut(&sequence) else {
             io.counters.late_replies += 1;
             return false;
         };
         let waits_for_it = request.waits == Waits::Answer;
+        let asked = request.sent_to.is_none_or(|(asked, _)| from == Target::Server(asked));
+        if asked {
+            request.sends = 0;
+        }
         match reply.answer {
             // Refusals are not logged: whoever serves the tablet since then may know nothing of this one, and
             // do what was sent to it.
@@ -358,20 +375,17 @@ impl Requests {
                 }
                 return over;
             }
-            // Whatever else a reply says, it says of one sending. If that is dealt with already, it says
-            // nothing new.
-            _ if !waits_for_it => {}
-            Answer::Retry { after_us } => self.retry_later(sequence, after_us, io),
+            // Whatever else a reply says, it says of one sending to whom is taken for the owner. If that is
+            // dealt with already, or others have it too, it may name another owner, and says nothing else.
             Answer::Referral { tablet, epoch, owner } => {
                 let located = Located { block: tablet, epoch, owner };
-                // A successor that knows of no other owner yet: that one is waited for.
-                let asked = request.sent_to.is_none_or(|(asked, _)| from == Target::Server(asked));
-                if asked {
-                    self.follow_referral(sequence, located, io, routes);
-                } else {
-                    self.learn(located, routes);
+                match waits_for_it && asked {
+                    true => self.follow_referral(sequence, located, io, routes),
+                    false => self.learn(located, routes),
                 }
             }
+            _ if !waits_for_it || !asked => {}
+            Answer::Retry { after_us } => self.retry_later(sequence, after_us, io),
             Answer::Unknown => self.wait_for_map(sequence, io, routes),
             Answer::TooLarge => self.go_by_stream(sequence),
         }

@@ -59,6 +59,14 @@ impl Routes {
         found
     }
 
+    pub fn metadata_servers(&self) -> &[ServerId] {
+        &self.metadata_servers
+    }
+
+    pub fn version(&self) -> Option<MapVersion> {
+        self.map.version()
+    }
+
     pub fn some_metadata_server(&self, random: &mut Random) -> Option<ServerId> {
         (!self.metadata_servers.is_empty())
             .then(|| self.metadata_servers[random.below(self.metadata_servers.len())])

@@ -139,6 +139,72 @@ fn all_who_may_take_over_from_a_silent_owner_of_three_copies_have_what_it_was_as
 }
 
 #[test]
+fn all_metadata_servers_hear_of_the_session_with_each_renewal_and_once_more_when_they_took_nothing() {
+    let mut world = World::open();
+    let all = [Target::Server(S1), Target::Server(S2)];
+    assert_eq!(std::mem::take(&mut world.greeted), all);
+    world.step(Event::Unreachable(S2));
+    world.step(Event::Unreachable(S2));
+    world.step(Event::Unreachable(ServerId(11)));
+    assert_eq!(std::mem::take(&mut world.greeted), all[1..], "not again and again, and no data server");
+    world.pass(Duration::from_secs(10));
+    let renewal = world.take_request();
+    assert_eq!(renewal.call, Call::RenewSession);
+    world.reply_done(&renewal, Ok(Body::Session { renew_within_ms: 30_000 }));
+    assert_eq!(world.greeted, all);
+    world.step(Event::Unreachable(S2));
+    assert_eq!(world.greeted[2..], all[1..]);
+}
+
+#[test]
+fn only_whom_a_request_was_sent_to_as_the_owner_has_it_wait_and_whoever_names_another_owner_is_heard() {
+    for word in [WireAnswer::Retry { after_us: 500_000 }, WireAnswer::Unknown] {
+        let mut world = World::open();
+        world.start(ask());
+        let first = world.take_one();
+        let Target::Server(owner) = first.to else { panic!("{:?}", first.to) };
+        let other = Target::Server(if owner == S1 { S2 } else { S1 });
+        let sequence = first.request().sequence;
+        world.reply_from(other, sequence, word.clone());
+        world.pass(Duration::from_millis(130));
+        let again = world.take_request();
+        assert_eq!(again.sequence, sequence, "{word:?}: an answer of the owner was waited for");
+        world.reply_from(first.to, sequence, word);
+        world.sent.clear();
+        // It waits now; somebody says who has taken over.
+        let tablet = map().assignment.tablet_at(Position(0)).clone();
+        let (tablet, epoch) = (tablet.block, tablet.epoch.next());
+        let owner = if owner == S1 { S2 } else { S1 };
+        world.reply_from(other, sequence, WireAnswer::Referral { tablet, epoch, owner });
+        let sent: Vec<_> = world.sent.iter().map(|sent| (sent.to, sent.request().sequence)).collect();
+        assert_eq!(sent, [(other, sequence)]);
+    }
+}
+
+#[test]
+fn an_owner_that_says_not_now_is_not_taken_for_silent() {
+    let mut world = World::open();
+    world.start(ask());
+    for _ in 0..20 {
+        let sent = world.take_one();
+        world.reply_from(sent.to, sent.request().sequence, WireAnswer::Retry { after_us: 0 });
+        while world.sent.is_empty() {
+            assert!(world.pass_to_next());
+        }
+    }
+    // Its next answer is lost.
+    let sent = world.take_one();
+    let (before, mut asked) = (world.now.mono, Vec::new());
+    while asked.is_empty() {
+        assert!(world.pass_to_next());
+        let again = std::mem::take(&mut world.sent).into_iter();
+        asked = again.filter(|again| again.request().sequence == sent.request().sequence).collect();
+    }
+    assert!(world.now.mono.since(before) <= Duration::from_millis(125), "{:?}", world.now.mono.since(before));
+    assert_eq!(asked.len(), 1, "nobody else is asked yet");
+}
+
+#[test]
 fn a_successor_that_knows_of_no_other_owner_is_not_listened_to_and_one_that_has_taken_over_is() {
     let mut world = World::open();
     world.start(ask());

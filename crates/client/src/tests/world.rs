@@ -34,6 +34,8 @@ pub struct World {
     pub finished: BTreeMap<Ticket, Result<Answer, Code>>,
     pub invalidations: Vec<(u64, Vec<Invalidation>)>,
     pub notes: Vec<Note>,
+    /// Servers that were only to hear of the session.
+    pub greeted: Vec<Target>,
     /// Nobody agrees on a session.
     pub is_mute: bool,
     next_ticket: u64,
@@ -57,6 +59,7 @@ impl World {
             finished: BTreeMap::new(),
             invalidations: Vec::new(),
             notes: Vec::new(),
+            greeted: Vec::new(),
             is_mute: false,
             next_ticket: 1,
         }
@@ -84,6 +87,14 @@ impl World {
         for command in out {
             match command {
                 Command::Enrol => enrols = true,
+                Command::Send {
+                    to,
+                    transport: Transport::Datagram,
+                    message: Message::Request(request),
+                    ..
+                } if matches!(request.call, Call::Map { .. }) => {
+                    self.greeted.push(to);
+                }
                 Command::Send { to, transport, message, attachment } => {
                     self.sent.push(Sent { to, transport, message, attachment });
                 }
