@@ -30,6 +30,11 @@ pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
+/// Whether the disk does not give what it was given.
+pub fn is_unreadable(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EIO | libc::ENODATA | libc::EILSEQ | libc::EBADMSG))
+}
+
 /// Takes room for a range of a file, so that writing there needs none. The file keeps its length and its
 /// bytes. Where the file system cannot, nothing is done.
 pub fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {

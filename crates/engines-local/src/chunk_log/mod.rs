@@ -9,7 +9,7 @@ mod files;
 mod header;
 
 use crate::device;
-use crate::directory::{Directory, Format, allocate, failed, refused, sync_directory};
+use crate::directory::{Directory, Format, allocate, failed, is_unreadable, refused, sync_directory};
 use bearing_seams::{ChunkEntry, ChunkLog, DiskLabel, End, EngineError, EngineResult};
 use bearing_types::{ChunkId, DiskId, Epoch};
 use files::Files;
@@ -215,7 +215,7 @@ impl FileChunkLog {
 /// more, this replica has lost them, as if they were damaged. Anything else says nothing of the bytes.
 fn unreadable(path: &Path, error: &io::Error) -> EngineError {
     let is_gone = matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound)
-        || matches!(error.raw_os_error(), Some(libc::EIO | libc::ENODATA | libc::EILSEQ | libc::EBADMSG));
+        || is_unreadable(error);
     match is_gone {
         true => EngineError::Corrupt { what: format!("{}: cannot be read ({error})", path.display()) },
         false => failed("read", path, error),

@@ -11,10 +11,13 @@
 //! milliseconds to make or to drop: seconds for a server that gets the tablets of a dead one, while who asks
 //! for them waits.
 
+mod anew;
 mod older;
 mod rows;
 
-use crate::directory::{Directory, Format, allocate, failed, is_full, refused, sync_directory};
+use crate::directory::{
+    Directory, Format, allocate, failed, is_full, is_unreadable, refused, sync_directory,
+};
 use bearing_seams::{Change, DiskLabel, EngineError, EngineResult, KeyRange, Pair, Pairs, Store};
 use bearing_types::{DiskId, LogIndex, TabletSerial};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
@@ -70,6 +73,7 @@ impl FjallStore {
     pub fn open(path: &Path, contents: &[Format]) -> EngineResult<FjallStore> {
         let directory = Directory::open(path, FORMAT, contents)?;
         let database_path = path.join(DATABASE);
+        anew::write_if_damaged(path)?;
         if !database_path.exists() {
             create_database(path, &database_path)?;
         }
@@ -131,11 +135,39 @@ impl FjallStore {
         self.directory.path()
     }
 
-    fn generation(&self, tablet: TabletSerial, doing: &str) -> EngineResult<u64> {
+    fn held(&self, tablet: TabletSerial, doing: &str) -> EngineResult<Held> {
         match self.tablets.get(&tablet) {
-            Some(held) => Ok(held.generation),
+            Some(held) => Ok(*held),
             None => refused(format!("{doing} tablet {tablet}, which the store does not have")),
         }
+    }
+
+    /// The generation of a tablet whose rows are there.
+    fn generation(&self, tablet: TabletSerial) -> EngineResult<u64> {
+        match self.held(tablet, "read")? {
+            Held { damaged: true, .. } => {
+                Err(EngineError::Corrupt { what: format!("rows of tablet {tablet} could not be read once") })
+            }
+            held => Ok(held.generation),
+        }
+    }
+
+    /// What came of reading: after damage the database is written anew at the next opening.
+    fn seen<T>(&self, read: EngineResult<T>) -> EngineResult<T> {
+        if matches!(read, Err(EngineError::Corrupt { .. })) {
+            anew::mark(self.path());
+        }
+        read
+    }
+
+    /// What came of writing.
+    fn written(&mut self, result: EngineResult<()>) -> EngineResult<()> {
+        self.broken |= result.is_err();
+        // The worker gives up when it meets damage, and does not say so.
+        if result.as_ref().is_err_and(|error| !matches!(error, EngineError::Full { .. })) {
+            anew::mark(self.path());
+        }
+        result
     }
 
     fn check(&self, doing: &str) -> EngineResult<()> {
@@ -155,9 +187,8 @@ impl FjallStore {
             }
         }
         self.unflushed = true;
-        let committed = batch.commit();
-        self.broken |= committed.is_err();
-        committed.map_err(|error| translate(doing, error))
+        let committed = batch.commit().map_err(|error| translate(doing, error));
+        self.written(committed)
     }
 
     /// Removes some of what is left over of a removed tablet with the next write.
@@ -287,10 +318,10 @@ fn translate_tree(doing: &str, error: fjall::LsmError) -> EngineError {
     }
 }
 
-/// Of a table whose bytes make no sense, or whose lengths lead beyond its end.
+/// Of a table whose bytes make no sense, or end too early, or are not given by the disk.
 fn is_damage(error: &std::io::Error) -> bool {
     use std::io::ErrorKind;
-    matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
+    matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) || is_unreadable(error)
 }
 
 fn whole_row(row: fjall::Guard) -> EngineResult<Pair> {
@@ -329,9 +360,9 @@ impl Store for FjallStore {
             return Ok(());
         }
         self.check("make a tablet")?;
-        let held = Held { generation: self.next_generation, applied: LogIndex::ZERO };
+        let held = Held { generation: self.next_generation, applied: LogIndex::ZERO, damaged: false };
         self.next_generation += 1;
-        self.unwritten.insert(tablet_row(tablet), Some(held.value().to_vec()));
+        self.unwritten.insert(tablet_row(tablet), Some(held.value()));
         self.tablets.insert(tablet, held);
         Ok(())
     }
@@ -350,20 +381,20 @@ impl Store for FjallStore {
     }
 
     fn get(&mut self, tablet: TabletSerial, key: &[u8]) -> EngineResult<Option<Vec<u8>>> {
-        let key = row_key(self.generation(tablet, "read")?, key)?;
-        let value = self.keyspace.get(key).map_err(|error| translate("read a key", error))?;
+        let key = row_key(self.generation(tablet)?, key)?;
+        let value = self.seen(self.keyspace.get(key).map_err(|error| translate("read a key", error)))?;
         Ok(value.map(|value| value.to_vec()))
     }
 
     fn range(&mut self, tablet: TabletSerial, range: &KeyRange, count_max: usize) -> EngineResult<Vec<Pair>> {
-        match rows::within(self.generation(tablet, "read")?, range)? {
-            Some(rows) => self.keyspace.range(rows).take(count_max).map(pair).collect(),
+        match rows::within(self.generation(tablet)?, range)? {
+            Some(rows) => self.seen(self.keyspace.range(rows).take(count_max).map(pair).collect()),
             None => Ok(Vec::new()),
         }
     }
 
     fn snapshot(&mut self, tablet: TabletSerial, range: &KeyRange) -> EngineResult<Pairs> {
-        match rows::within(self.generation(tablet, "read")?, range)? {
+        match rows::within(self.generation(tablet)?, range)? {
             Some(rows) => Ok(Box::new(self.database.snapshot().range(&self.keyspace, rows).map(pair))),
             None => Ok(Box::new(std::iter::empty())),
         }
@@ -371,13 +402,13 @@ impl Store for FjallStore {
 
     fn apply(&mut self, tablet: TabletSerial, applied: LogIndex, changes: &[Change]) -> EngineResult<()> {
         self.check("apply changes")?;
-        let generation = self.generation(tablet, "apply changes to")?;
+        let Held { generation, damaged, .. } = self.held(tablet, "apply changes to")?;
         let rows =
             last_changes(changes).into_iter().map(|(key, value)| Ok((row_key(generation, key)?, value)));
         let rows = rows.collect::<EngineResult<Vec<_>>>()?;
-        let held = Held { generation, applied };
+        let held = Held { generation, applied, damaged };
         self.tablets.insert(tablet, held);
-        self.unwritten.insert(tablet_row(tablet), Some(held.value().to_vec()));
+        self.unwritten.insert(tablet_row(tablet), Some(held.value()));
         self.write(rows, "apply changes")
     }
 
@@ -387,7 +418,7 @@ impl Store for FjallStore {
             return Ok(());
         }
         let flushed = self.flush_all();
-        self.broken |= flushed.is_err();
+        let flushed = self.written(flushed);
         self.unflushed = flushed.is_err();
         // It may have begun another.
         self.allocate_journal();

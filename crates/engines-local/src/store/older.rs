@@ -58,7 +58,7 @@ pub fn take_over(directory: &Path, into: &Database, rows: &Keyspace) -> EngineRe
                 gathered = 0;
             }
         }
-        let held = Held { generation, applied };
+        let held = Held { generation, applied, damaged: false };
         batch.insert(rows, tablet_row(tablet), held.value());
         commit(batch)?;
     }

@@ -23,25 +23,31 @@ pub const KEY_BYTES_MAX: usize = 65_535 - NUMBER_BYTES;
 pub struct Held {
     pub generation: u64,
     pub applied: LogIndex,
+    /// Rows of it could not be read when the database was written anew, and are not in it.
+    pub damaged: bool,
 }
+
+/// What the value of a tablet's row ends with if it is damaged.
+const DAMAGED: &[u8] = &[1];
 
 impl Held {
     /// Of a tablet's row.
     pub fn read((key, value): &Pair) -> EngineResult<(TabletSerial, Held)> {
         let (generation, applied) = (number(value, 0), number(value, NUMBER_BYTES));
-        match (number(key, NUMBER_BYTES), generation, applied) {
-            (Some(serial), Some(generation), Some(applied))
-                if generation >= FIRST_GENERATION && value.len() == 2 * NUMBER_BYTES =>
-            {
-                Ok((TabletSerial(serial), Held { generation, applied: LogIndex(applied) }))
+        let rest = value.get(2 * NUMBER_BYTES..).filter(|rest| rest.is_empty() || *rest == DAMAGED);
+        match (number(key, NUMBER_BYTES), generation, applied, rest) {
+            (Some(serial), Some(generation), Some(applied), Some(rest)) if generation >= FIRST_GENERATION => {
+                let (applied, damaged) = (LogIndex(applied), !rest.is_empty());
+                Ok((TabletSerial(serial), Held { generation, applied, damaged }))
             }
             _ => damaged(format!("the row of a tablet, {key:02x?} with {value:02x?}")),
         }
     }
 
     /// What its row says.
-    pub fn value(self) -> [u8; 2 * NUMBER_BYTES] {
-        two_numbers(self.generation, self.applied.0)
+    pub fn value(self) -> Vec<u8> {
+        let damaged = if self.damaged { DAMAGED } else { &[] };
+        [&two_numbers(self.generation, self.applied.0)[..], damaged].concat()
     }
 }
 

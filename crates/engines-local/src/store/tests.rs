@@ -238,7 +238,7 @@ fn rows_of_tablets_that_make_no_sense_are_damage() {
     let rows = [
         (tablet.clone(), vec![0; 16]),
         (tablet.clone(), vec![1; 15]),
-        (tablet.clone(), vec![1; 17]),
+        (tablet.clone(), vec![1; 18]),
         (tablet[..9].to_vec(), vec![1; 16]),
         (left_over_row(1), Vec::new()),
         (left_over_row(7)[..12].to_vec(), Vec::new()),
@@ -379,6 +379,89 @@ fn a_flipped_byte_of_a_table_is_an_error_or_does_not_matter_and_never_another_va
         }
     }
     assert!(noticed > 20, "{noticed} noticed, {harmless} harmless");
+}
+
+#[test]
+fn damage_that_is_met_when_tables_are_compacted_costs_its_tablet_and_not_the_store() {
+    for is_removed in [true, false] {
+        let temporary = tempfile::tempdir().unwrap();
+        let mut store = open(temporary.path());
+        let (damaged, whole) = (TABLET, TabletSerial(2));
+        let rows: Vec<Change> = (0..9_000).map(|row| put(&format!("key {row:04}"), row * 7919)).collect();
+        for tablet in [damaged, whole] {
+            store.create_tablet(tablet).unwrap();
+            store.apply(tablet, LogIndex(1), &rows).unwrap();
+            store.flush().unwrap();
+        }
+        store.close().unwrap();
+        // In the rows of the first tablet, which are in the oldest table that has any.
+        let with_rows =
+            tables(temporary.path()).into_iter().filter(|table| fs::metadata(table).unwrap().len() > 4_000);
+        let table = with_rows
+            .min_by_key(|table| table.file_name().unwrap().to_str().unwrap().parse::<u64>().unwrap());
+        let table = table.unwrap();
+        let mut bytes = fs::read(&table).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x41;
+        fs::write(&table, bytes).unwrap();
+        let mut store = open(temporary.path());
+        if is_removed {
+            store.remove_tablet(damaged).unwrap();
+            store.create_tablet(damaged).unwrap();
+        }
+        let mut index = 2;
+        let mut write = |store: &mut FjallStore| {
+            index += 1;
+            store.apply(whole, LogIndex(index), &[put("new", index)])?;
+            store.flush()
+        };
+        let ended = (0..40).any(|_| write(&mut store).is_err());
+        assert!(ended, "the worker met the damage");
+        drop(store);
+        let mut store = open(temporary.path());
+        for _ in 0..40 {
+            write(&mut store).unwrap();
+        }
+        assert_eq!(content(&mut store, whole).len(), rows.len() + 1);
+        match is_removed {
+            true => assert_eq!(content(&mut store, damaged), []),
+            false => {
+                let read = store.get(damaged, b"key 8999");
+                assert!(matches!(read, Err(EngineError::Corrupt { .. })), "never left out: {read:?}");
+                let range = store.range(damaged, &KeyRange { start: Vec::new(), end: None }, 1);
+                assert!(matches!(range, Err(EngineError::Corrupt { .. })), "{range:?}");
+                store.remove_tablet(damaged).unwrap();
+                store.create_tablet(damaged).unwrap();
+                store.apply(damaged, LogIndex(1), &rows).unwrap();
+                store.close().unwrap();
+                assert_eq!(content(&mut open(temporary.path()), damaged).len(), rows.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_database_that_was_about_to_be_written_anew_or_set_aside_for_that_is_taken_up_again() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (database, aside) = (temporary.path().join(DATABASE), temporary.path().join("rows.damaged"));
+    let mut store = open(temporary.path());
+    store.create_tablet(TABLET).unwrap();
+    store.apply(TABLET, LogIndex(1), &[put("key", 1)]).unwrap();
+    store.close().unwrap();
+    for is_set_aside in [true, false] {
+        File::create(temporary.path().join("DAMAGED")).unwrap();
+        copy_tree(&database, &database.with_extension("new")).unwrap();
+        if is_set_aside {
+            fs::rename(&database, &aside).unwrap();
+        } else {
+            copy_tree(&database, &aside).unwrap();
+        }
+        let mut store = open(temporary.path());
+        assert_eq!(store.applied(TABLET).unwrap(), Some(LogIndex(1)));
+        assert_eq!(content(&mut store, TABLET).len(), 1);
+        drop(store);
+        assert!(!aside.exists() && !temporary.path().join("DAMAGED").exists());
+    }
 }
 
 /// Every row is right, or there is an error.
