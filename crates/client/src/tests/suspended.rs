@@ -201,23 +201,29 @@ fn a_file_that_is_opened_while_its_removal_waits_for_steps_is_kept() {
     assert!(matches!(removal.call, Call::Unlink { keep_open: true, .. }), "{removal:?}");
 }
 
+/// The root is called back, which waits for this append; meanwhile it is lost, and asked for anew.
+fn lost_while_called_back() -> (World, Servers, Sent, Request) {
+    let (mut world, mut servers) = (with_root(), Servers::new(1));
+    let (file, _) = make_open(&mut world, root(), "f");
+    world.pass(Duration::from_millis(3));
+    let made = world.take_request();
+    done_with_tokens(&mut world, &made);
+    write(&mut world, file, b"bytes");
+    call_back(&mut world, NodeId::ROOT);
+    assert!(servers.answer_all(&mut world), "a chunk is opened");
+    let append = world.take_one();
+    assert!(matches!(append.message, Message::Data(_)), "{append:?}");
+    world.pass(Duration::from_millis(3_400));
+    let renewal = world.refuse_one(Code::Stale);
+    assert!(matches!(renewal.call, Call::Delegated { .. }), "{renewal:?}");
+    let asked = root_asked_for(&mut world, 60).expect("it is lost");
+    (world, servers, append, asked)
+}
+
 #[test]
 fn what_is_lent_anew_is_left_alone_by_whoever_was_suspending_what_was_lost() {
     for is_lent_first in [true, false] {
-        let (mut world, mut servers) = (with_root(), Servers::new(1));
-        let (file, _) = make_open(&mut world, root(), "f");
-        world.pass(Duration::from_millis(3));
-        let made = world.take_request();
-        done_with_tokens(&mut world, &made);
-        write(&mut world, file, b"bytes");
-        call_back(&mut world, NodeId::ROOT);
-        assert!(servers.answer_all(&mut world), "a chunk is opened");
-        let append = world.take_one();
-        assert!(matches!(append.message, Message::Data(_)), "{append:?}");
-        world.pass(Duration::from_millis(3_400));
-        let renewal = world.refuse_one(Code::Stale);
-        assert!(matches!(renewal.call, Call::Delegated { .. }), "{renewal:?}");
-        let asked = root_asked_for(&mut world, 60).expect("it is lost");
+        let (mut world, mut servers, append, asked) = lost_while_called_back();
         world.sent = vec![append];
         if is_lent_first {
             lend(&mut world, &asked, Vec::new(), Vec::new());
@@ -238,18 +244,7 @@ fn what_is_lent_anew_is_left_alone_by_whoever_was_suspending_what_was_lost() {
 
 #[test]
 fn what_is_lent_anew_is_not_given_back_by_whoever_was_called_back_from_what_was_lost() {
-    let (mut world, mut servers) = (with_root(), Servers::new(1));
-    let (file, _) = make_open(&mut world, root(), "f");
-    world.pass(Duration::from_millis(3));
-    let made = world.take_request();
-    done_with_tokens(&mut world, &made);
-    write(&mut world, file, b"bytes");
-    call_back(&mut world, NodeId::ROOT);
-    assert!(servers.answer_all(&mut world), "a chunk is opened");
-    let append = world.take_one();
-    world.pass(Duration::from_millis(3_400));
-    world.refuse_one(Code::Stale);
-    let asked = root_asked_for(&mut world, 60).expect("it is lost");
+    let (mut world, mut servers, append, asked) = lost_while_called_back();
     lend(&mut world, &asked, Vec::new(), Vec::new());
     // The kernel goes by this name; then something else has the directory suspended.
     assert!(make_in(&mut world, root(), "c", FileType::Fifo).is_some());
