@@ -5,8 +5,9 @@ mod cluster;
 
 use bearing_meta::{Event, Key};
 use bearing_proto::client::{Answer, Call, Request};
-use bearing_seams::{KeyRange, Store};
-use bearing_types::{Epoch, Position, Sequence, ServerId, Squash, TabletSerial};
+use bearing_proto::replication::{Entries, EntryBytes, ReplicationMessage};
+use bearing_seams::{DiskLabel, KeyRange, LoggedRecord, MemTabletLog, Store, TabletLog};
+use bearing_types::{Epoch, LogIndex, Position, Sequence, ServerId, Squash, TabletSerial};
 use cluster::{ALICE, Cluster};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -320,6 +321,72 @@ fn after_a_restart_of_all_a_member_that_has_everything_stays_one_whatever_it_kno
     cluster.pass(Duration::from_secs(3));
     let after = cluster.register_of(home);
     assert_eq!((after.members, after.epoch), (before.members, before.epoch.next()), "nobody is swapped out");
+}
+
+#[test]
+fn a_member_whose_log_was_cut_stays_one_though_nothing_changes() {
+    let mut cluster = cluster(3);
+    // Sessions end and the like, then nothing is logged any more.
+    cluster.pass(Duration::from_mins(2));
+    let places: Vec<Position> = owners(&cluster).into_keys().collect();
+    let members = |cluster: &mut Cluster| {
+        let registers = places.iter().map(|place| cluster.register_of(*place));
+        registers.map(|register| (register.serial, register.members)).collect::<BTreeMap<_, _>>()
+    };
+    let before = members(&mut cluster);
+    for server in cluster.hosts.keys().copied().collect::<Vec<_>>() {
+        let (mut store, mut log) = (cluster.hosts[&server].store.clone(), MemTabletLog::default());
+        log.set_disk(store.disk().unwrap().unwrap()).unwrap();
+        cluster.replace_disk(server, store, log);
+        cluster.pass(Duration::from_secs(3));
+        assert_eq!(members(&mut cluster), before, "{server} is swapped out");
+    }
+}
+
+#[test]
+fn the_first_entries_of_a_tablet_that_come_late_are_no_copy_of_what_a_member_dropped() {
+    let mut cluster = cluster(3);
+    let root = cluster.root(ALICE).grant;
+    let home = root.body.seat.home;
+    (0..20).for_each(|number| _ = cluster.create(ALICE, &root, &format!("f{number}")).unwrap());
+    cluster.pass(Duration::from_millis(500));
+    let before = cluster.register_of(home);
+    let member = before.members[1];
+    cluster.may_complain = true;
+    spoil(&mut cluster, member, before.serial, |key| matches!(key, Key::Name(..)));
+    cluster.pass(Duration::from_secs(1));
+    let first = cluster.hosts.get_mut(&before.owner).unwrap().log.read(None, usize::MAX).unwrap();
+    let is_first = |record: &LoggedRecord| record.serial == before.serial && record.index == LogIndex(1);
+    let (_, first) = first.into_iter().find(|(_, record)| is_first(record)).unwrap();
+    cluster.kept_replication = Some(Vec::new());
+    cluster.send(before.owner, Event::Compare(vec![before.serial]));
+    while cluster.complaints.is_empty() {
+        cluster.pass(Duration::from_millis(1));
+    }
+    let mut late = cluster.kept_replication.take().unwrap();
+    late.retain(|(to, _)| *to == member);
+    let Some((_, Event::Replication(from, ReplicationMessage::Append(append)))) = late.first_mut() else {
+        panic!("{late:?}");
+    };
+    assert_eq!(*from, before.owner);
+    let entries = Entries {
+        serial: before.serial,
+        epoch: before.epoch,
+        first: LogIndex(1),
+        commit: LogIndex::ZERO,
+        index: LogIndex(1),
+        entries: vec![EntryBytes(first.bytes)],
+    };
+    append.entries = vec![entries];
+    let (to, event) = late.remove(0);
+    cluster.send(to, event);
+    cluster.pass(Duration::from_secs(4));
+    let after = cluster.register_of(home);
+    let whole = stored(&mut cluster, after.owner, after.serial);
+    assert_eq!(after.members.len(), 3);
+    for server in after.members {
+        assert!(stored(&mut cluster, server, after.serial) == whole, "{server}");
+    }
 }
 
 #[test]

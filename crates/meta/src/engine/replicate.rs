@@ -173,7 +173,9 @@ impl MetaServer {
         }
         let new = entries.first == LogIndex(1) && entries.index == entries.first;
         let mine = self.starts.contains_key(&serial);
-        if new && !mine && !self.copies.contains_key(&serial) {
+        // Of what was here once, the first entries come late: they are no copy of it.
+        let was_here = self.disk.dropped.contains(&serial) || self.disk.gaps.contains_key(&serial);
+        if new && !mine && !was_here && !self.copies.contains_key(&serial) {
             out.push(Command::CreateTablet(serial));
             self.copies.insert(serial, Copy::new(Log::empty(serial), None));
         }
@@ -215,10 +217,16 @@ impl MetaServer {
             held.stamp = now.mono.0;
         }
         let relied = self.pairs.has_lease(now.mono, from, self.config.server_lease_ttl);
+        // Of two answers to one message nobody knows which was given first.
+        let later = self.pairs.answered(from).is_some_and(|answered| held.stamp > answered.0);
         let Some(newest) = self.pairs.on_held(from, &held) else { return };
         let term = newest.then_some(held.term);
         for progress in held.synced {
             let Some(log) = self.log_under(progress) else { continue };
+            if later && log.members.synced(from).is_some_and(|synced| progress.index < synced) {
+                log.members.has_lost(from);
+                continue;
+            }
             let news = log.members.on_synced(now.mono, from, progress.index, (Mono(held.stamp), term));
             log.trim_tail();
             if news {
@@ -236,7 +244,14 @@ impl MetaServer {
             // One that has taken nothing of this epoch begins with its first entry, whatever it has.
             let begun = synced.is_none_or(|synced| synced >= first);
             let after = if begun { progress.index } else { progress.index.min(LogIndex(first.0 - 1)) };
-            if log.members.on_lacking(now.mono, from, LACKING_PAUSE) {
+            if !log.members.on_lacking(now.mono, from, LACKING_PAUSE) {
+                continue;
+            }
+            // It has all, and its log, that is cut, does not say under which epoch: only an entry does.
+            if after == log.last() && !log.members.is_lost(from) {
+                log.append(self.appends.next(), Vec::new(), out);
+                out.push(Command::Note(Note::Step("an entry tells a member the epoch")));
+            } else {
                 resend(self.outgoing.append_to(&self.pairs, now, from), log, from, after);
             }
         }

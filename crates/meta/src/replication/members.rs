@@ -223,6 +223,11 @@ impl Members {
         member.into_iter().for_each(|member| member.lost = true);
     }
 
+    /// Whether it does.
+    pub fn is_lost(&self, server: ServerId) -> bool {
+        self.others.get(&server).is_some_and(|member| member.lost)
+    }
+
     /// This server heard nobody for so long until now: see [`Pairs::was_deaf`].
     pub fn was_deaf(&mut self, now: Mono, length: Duration) {
         for member in self.others.values_mut() {

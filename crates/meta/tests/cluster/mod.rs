@@ -63,6 +63,7 @@ pub struct Cluster {
     /// Messages between servers do not arrive for now.
     pub hold_peers: bool,
     held_peers: Vec<(ServerId, Event)>,
+    pub kept_replication: Option<Vec<(ServerId, Event)>>,
     /// Logs are not synced for now.
     pub hold_syncs: bool,
     pub hung_log: Option<ServerId>,
@@ -177,6 +178,7 @@ impl Cluster {
             overheard_by: None,
             ahead: BTreeMap::new(),
             hold_peers: false,
+            kept_replication: None,
             held_peers: Vec::new(),
             hold_syncs: false,
             hung_log: None,
@@ -200,7 +202,8 @@ impl Cluster {
     }
 
     fn start(&mut self, id: ServerId, mut store: MemStore, mut log: MemTabletLog) {
-        let recovered = recover(&mut store, &mut log, DiskId(u128::from(id.0)), &self.config).unwrap();
+        let fresh = DiskId(u128::from(self.now.mono.0 << 8 | u64::from(id.0)));
+        let recovered = recover(&mut store, &mut log, fresh, &self.config).unwrap();
         let machine = MetaServer::new(id, self.config.clone(), keys());
         self.hosts.insert(id, Host { machine, store, log });
         self.events.push_back((id, Event::Start(recovered)));
@@ -372,6 +375,9 @@ impl Cluster {
                 Command::LockFree(session, free) => self.free.push((session, free)),
                 Command::Peer(to, message) => self.events.push_back((to, Event::Peer(id, message))),
                 Command::Replication(to, message) => {
+                    if let Some(kept) = &mut self.kept_replication {
+                        kept.push((to, Event::Replication(id, message.clone())));
+                    }
                     self.events.push_back((to, Event::Replication(id, message)));
                 }
                 Command::Ring(to, message) => {
