@@ -167,7 +167,7 @@ impl MetaServer {
     /// Asks again what was not answered. Of jobs that ask the same, the one that asked last does it for all:
     /// its answer is good for them too.
     pub(crate) fn send_questions_again(&mut self, now: Now, out: &mut Vec<Command>) {
-        let pause = (self.config.resend_interval, self.config.resend_interval_max);
+        let pause = (self.config.resend_interval, self.resend_pause_max(now));
         let mut open: BTreeMap<Vec<u8>, (Mono, JobId, usize)> = BTreeMap::new();
         let (mut due, mut shared) = (Vec::new(), false);
         for job in self.jobs.values() {

@@ -196,7 +196,8 @@ impl MetaServer {
     ) {
         let config = &self.config;
         let start = recalled.tablet.start();
-        let Some(tablet) = self.tablets.get_mut(&start).filter(|tablet| tablet.epoch() == recalled.epoch)
+        let Some(tablet) =
+            self.tablets.get_mut(&start).filter(|tablet| tablet.has_served_under(recalled.epoch))
         else {
             return;
         };
@@ -229,7 +230,8 @@ impl MetaServer {
         out: &mut Vec<Command>,
     ) {
         let start = open_state.tablet.start();
-        let Some(tablet) = self.tablets.get_mut(&start).filter(|tablet| tablet.epoch() == open_state.epoch)
+        let Some(tablet) =
+            self.tablets.get_mut(&start).filter(|tablet| tablet.has_served_under(open_state.epoch))
         else {
             return;
         };

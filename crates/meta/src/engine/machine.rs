@@ -122,6 +122,10 @@ pub struct MetaServer {
     pub(crate) counters: Counters,
     /// Under the planted bug alone: jobs that keep what they touch while they wait for clients.
     pub(crate) waiting_for_recall: Vec<JobId>,
+    /// Requests that make something and found no id for it.
+    pub(crate) waiting_for_ids: Vec<JobId>,
+    /// When this server last learnt of new owners of tablets.
+    pub(crate) owners_changed: Option<Mono>,
 }
 
 impl MetaServer {
@@ -175,6 +179,8 @@ impl MetaServer {
             early: Early::default(),
             counters: Counters::default(),
             waiting_for_recall: Vec::new(),
+            waiting_for_ids: Vec::new(),
+            owners_changed: None,
         }
     }
 

@@ -147,6 +147,12 @@ impl MetaServer {
                 self.fetch(now, job, &effects.wanted, effects.read_index, out)
             }
             Err(Stop::Need) | Err(Stop::Later) => self.postpone(job, out),
+            Err(Stop::NoIds) if matches!(job.work, JobWork::Request(..)) => {
+                self.waiting_for_ids.push(job.id);
+                self.jobs.insert(job);
+                self.draw_ids(now);
+            }
+            Err(Stop::NoIds) => self.postpone(job, out),
             Err(Stop::Locked(key)) => self.wait_for_lock(job, key, out),
             Err(Stop::Refuse(code)) => self.refuse(job, code, effects.read_index, out),
             Err(Stop::Elsewhere(position)) => self.elsewhere(job, position, out),

@@ -122,6 +122,7 @@ impl MetaServer {
         self.startup.version = version;
         self.map.replace(MapVersion(version), &assignment);
         self.early.on_news();
+        self.owners_changed = Some(now.mono);
         self.assignment = Some(assignment.clone());
         self.watch_data_servers(now);
         out.push(Command::Map(MapVersion(version), assignment, self.servers()));
@@ -296,6 +297,7 @@ impl MetaServer {
         }
         out.push(Command::Note(Note::Serving(block, epoch)));
         self.early.on_news();
+        self.draw_ids(now);
         self.send_recalls(start, recalls, out);
         for node in reaping {
             self.begin_reaping(now, start, node);

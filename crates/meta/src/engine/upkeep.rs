@@ -19,6 +19,9 @@ use std::time::Duration;
 /// A server that comes to listen so many beacons after it did last has left what was sent meanwhile unread.
 const DEAF_BEACONS: u32 = 2;
 
+/// So long after a change of owners they may not serve yet.
+const SETTLING: Duration = Duration::from_secs(1);
+
 /// Answers to pings are told apart by an id that no request has.
 const PING: u64 = u64::MAX;
 
@@ -67,8 +70,15 @@ impl MetaServer {
 
     // --- repeats ---
 
+    /// The longest pause before something is sent again. What was sent to a tablet's old owner is lost, so
+    /// pauses do not grow for a while after owners changed.
+    pub(crate) fn resend_pause_max(&self, now: Now) -> Duration {
+        let changed = self.owners_changed.is_some_and(|changed| now.mono.since(changed) < SETTLING);
+        if changed { self.config.resend_interval } else { self.config.resend_interval_max }
+    }
+
     fn resend_jobs(&mut self, now: Now, out: &mut Vec<Command>) {
-        let (pause, pause_max) = (self.config.resend_interval, self.config.resend_interval_max);
+        let (pause, pause_max) = (self.config.resend_interval, self.resend_pause_max(now));
         let due = |asked: Option<Asking>| asked.is_none_or(|asked| asked.is_due(now.mono, pause, pause_max));
         for id in self.jobs.ids() {
             let Some(mut job) = self.jobs.remove(id) else { continue };
@@ -90,11 +100,9 @@ impl MetaServer {
     }
 
     fn resend_tablet(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
-        let resend_interval_max = self.config.resend_interval_max;
-        let (resend, inquire) = (
-            (self.config.resend_interval, resend_interval_max),
-            (self.config.inquire_interval, resend_interval_max),
-        );
+        let pause_max = self.resend_pause_max(now);
+        let (resend, inquire) =
+            ((self.config.resend_interval, pause_max), (self.config.inquire_interval, pause_max));
         let room = self.config.sweeps_max.saturating_sub(self.jobs.share(Party::Silence));
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let recalls = tablet.leases.unanswered();
@@ -120,7 +128,7 @@ impl MetaServer {
 
     // --- ids ---
 
-    fn draw_ids(&mut self, now: Now) {
+    pub(crate) fn draw_ids(&mut self, now: Now) {
         let low = self.ids.left() < u64::from(self.config.id_range) / 2;
         let Some(start) = self.tablets.keys().next().copied() else { return };
         if low && !self.ids_asked && self.filesystem.is_some() {
@@ -138,6 +146,7 @@ impl MetaServer {
         self.ids_asked = false;
         if let Told::Ids { first, count } = told {
             self.ids.add(NodeIdRange { next: first, end: NodeId(first.0 + u64::from(count)) });
+            self.ready.extend(std::mem::take(&mut self.waiting_for_ids));
         }
     }
 

@@ -120,6 +120,11 @@ impl Tablet {
         self.log.epoch()
     }
 
+    /// Whether this server, as it is now, has served it under an epoch: other members may have changed since.
+    pub fn has_served_under(&self, epoch: Epoch) -> bool {
+        (self.born..=self.epoch()).contains(&epoch)
+    }
+
     /// Records go with the next entry, unless that says otherwise.
     pub fn drop_with_next(&mut self, keys: Vec<Key>) {
         self.stale.extend(keys);

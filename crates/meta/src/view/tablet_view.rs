@@ -37,6 +37,8 @@ pub(crate) enum Stop {
     Locked(Key),
     /// Ask again a little later.
     Later,
+    /// This server has no id left for a new node or chunk: more are being drawn.
+    NoIds,
     /// The position belongs to another tablet.
     Elsewhere(Position),
     /// The directory is delegated to somebody else.
@@ -433,7 +435,7 @@ impl<'a> View<'a> {
     /// An id for a new node or chunk. Runs of the same operation get the same ids.
     pub fn new_id(&mut self) -> Decide<NodeId> {
         if self.ids_used == self.context.ids.len() {
-            let id = self.ids.take().ok_or(Stop::Later)?;
+            let id = self.ids.take().ok_or(Stop::NoIds)?;
             self.context.ids.push(id);
         }
         self.ids_used += 1;
