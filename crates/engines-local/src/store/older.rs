@@ -20,7 +20,8 @@ const ROW: u8 = 1;
 /// Rows that are written together.
 const ROWS_AT_ONCE: usize = 1_000;
 
-/// Writes all that an older database in a directory has to one of today, and makes it stable.
+/// Writes all that an older database in a directory has to one of today, and makes it stable. Tablets with
+/// rows that cannot be read are damaged from then on.
 pub fn take_over(directory: &Path, into: &Database, rows: &Keyspace) -> EngineResult<()> {
     let path = directory.join(DATABASE);
     if !path.exists() {
@@ -41,9 +42,12 @@ pub fn take_over(directory: &Path, into: &Database, rows: &Keyspace) -> EngineRe
         let keyspace =
             database.keyspace(&name, options).map_err(|error| translate("open keyspace", error))?;
         let (mut batch, mut gathered) = (into.batch(), 0);
-        let mut applied = LogIndex::ZERO;
+        let (mut applied, mut damaged) = (LogIndex::ZERO, false);
         for row in keyspace.iter().map(whole_row) {
-            let (key, value) = row?;
+            let Ok((key, value)) = row else {
+                damaged = true;
+                break;
+            };
             match key.split_first() {
                 Some((&ROW, key)) => batch.insert(rows, row_key(generation, key)?, value),
                 _ if key == APPLIED_KEY => {
@@ -58,7 +62,7 @@ pub fn take_over(directory: &Path, into: &Database, rows: &Keyspace) -> EngineRe
                 gathered = 0;
             }
         }
-        let held = Held { generation, applied, damaged: false };
+        let held = Held { generation, applied, damaged };
         batch.insert(rows, tablet_row(tablet), held.value());
         commit(batch)?;
     }

@@ -347,8 +347,8 @@ fn work_until_killed(path: &Path) {
 }
 
 /// The files with rows that are not empty.
-fn tables(path: &Path) -> Vec<PathBuf> {
-    let all = listing(&path.join(DATABASE)).unwrap().into_keys();
+fn tables(database: &Path) -> Vec<PathBuf> {
+    let all = listing(database).unwrap().into_keys();
     all.filter(|path| path.parent().and_then(Path::file_name).is_some_and(|name| name == "tables")).collect()
 }
 
@@ -363,7 +363,7 @@ fn a_flipped_byte_of_a_table_is_an_error_or_does_not_matter_and_never_another_va
     store.apply(tablet, LogIndex(1), &rows).unwrap();
     store.close().unwrap();
     let (mut harmless, mut noticed) = (0, 0);
-    for table in tables(&whole) {
+    for table in tables(&whole.join(DATABASE)) {
         let bytes = fs::read(&table).unwrap();
         for at in (0..bytes.len()).step_by(bytes.len() / 40 + 1) {
             let _ = fs::remove_dir_all(&spoilt);
@@ -548,6 +548,25 @@ fn older_stores_are_taken_over_whole_however_often_that_is_interrupted() {
         store.close().unwrap();
         assert_eq!(open(temporary.path()).tablets().unwrap(), [TabletSerial(1), TabletSerial(3)]);
     }
+}
+
+#[test]
+fn a_tablet_of_an_older_store_that_cannot_be_read_is_damaged_and_the_others_are_taken_over() {
+    let temporary = tempfile::tempdir().unwrap();
+    older_store(temporary.path(), 3, &[("t1", 5), ("t2", 6)]);
+    let tables = tables(&temporary.path().join("fjall")).into_iter();
+    let table = tables.max_by_key(|table| fs::metadata(table).unwrap().len()).unwrap();
+    let mut bytes = fs::read(&table).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x40;
+    fs::write(&table, bytes).unwrap();
+    let mut store = open(temporary.path());
+    assert_eq!(store.tablets().unwrap(), [TabletSerial(1), TabletSerial(2)]);
+    let all = KeyRange { start: Vec::new(), end: None };
+    let read = [1, 2].map(|tablet| store.range(TabletSerial(tablet), &all, usize::MAX));
+    let damaged = read.iter().filter(|read| matches!(read, Err(EngineError::Corrupt { .. }))).count();
+    let whole = read.iter().filter(|read| read.as_ref().is_ok_and(|rows| rows.len() == 2_500)).count();
+    assert_eq!((damaged, whole), (1, 1));
 }
 
 #[test]
