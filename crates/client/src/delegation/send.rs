@@ -8,7 +8,7 @@ use crate::state::Answered;
 use crate::state::lent::Batch;
 use bearing_proto::client::{Body, Call};
 use bearing_proto::delegation::StepsDone;
-use bearing_types::{Block, Code, Mono, Position};
+use bearing_types::{Block, Code, Mono, NodeId, Position};
 use std::time::Duration;
 
 /// How long the first step of a batch waits for others.
@@ -30,6 +30,14 @@ impl State {
         let Some(lent) = self.delegations.current(tablet, batch.incarnation) else { return };
         lent.on_done(batch, &done, until, self.io.now.mono);
         self.io.counters.batches += 1;
+    }
+
+    fn goes_alone(&mut self, tablet: Block, batch: &Batch) -> bool {
+        self.delegations.current(tablet, batch.incarnation).is_some_and(|lent| lent.goes_alone(batch))
+    }
+
+    fn file_of(&mut self, tablet: Block, batch: &Batch) -> Option<NodeId> {
+        self.delegations.current(tablet, batch.incarnation)?.file_of(batch)
     }
 }
 
@@ -67,6 +75,12 @@ impl Context {
                     return true;
                 }
                 Ok(_) => drop(state.io.unexpected()),
+                Err(Code::NotFound) if state.goes_alone(tablet, &batch) => return true,
+                // A chunk was damaged, or nothing had come of it for so long that it counted as unused. What
+                // was decided later may be about the same file, so it goes too.
+                Err(Code::NotFound) if let Some(node) = state.file_of(tablet, &batch) => {
+                    state.io.note(Note::WritesLost(node, Code::Io));
+                }
                 // Nothing is lent any more, or nobody can be asked.
                 Err(Code::Stale | Code::SessionEnded | Code::Unreachable) => {}
                 Err(code) => state.io.note(Note::StepsRefused(code)),

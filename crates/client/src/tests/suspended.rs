@@ -97,6 +97,38 @@ fn what_was_decided_of_a_file_comes_to_its_home_before_what_that_decides() {
 }
 
 #[test]
+fn bytes_that_are_gone_before_their_commit_cost_nothing_that_was_decided_before() {
+    let (mut world, mut servers) = (with_root(), Servers::new(1));
+    let (file, node) = make_open(&mut world, root(), "f");
+    servers.put(node, "f");
+    world.pass(Duration::from_millis(3));
+    let made = world.take_request();
+    let made_too = world.start(make("before"));
+    assert!(matches!(world.result(made_too), Ok(Answer::Found(_))), "decided here");
+    write(&mut world, file, b"bytes");
+    world.start(Operation::Flush { file });
+    answer_all_but_steps(&mut world, &mut servers);
+    done_with_tokens(&mut world, &made);
+    let mut sent = Vec::new();
+    // The chunk was damaged, and closed, before its owner heard of the file.
+    for _ in 0..10 {
+        for request in answer_all_but_steps(&mut world, &mut servers) {
+            let steps = steps_of(&request).0;
+            let commits = |step: &Step| matches!(step.change, Change::Commit { .. });
+            match steps.iter().any(commits) {
+                true => world.reply_done(&request, Err(Code::NotFound)),
+                false => done_with_tokens(&mut world, &request),
+            }
+            sent.push(steps.len());
+        }
+    }
+    assert_eq!(sent[..3], [2, 1, 1], "together, then one by one");
+    assert!(world.notes.contains(&Note::WritesLost(node.node, Code::Io)), "{:?}", world.notes);
+    assert!(world.notes.contains(&Note::StepsLost(1)), "{:?}", world.notes);
+    assert_eq!(servers.perform(&mut world, Operation::Sync { file }), Err(Code::Io));
+}
+
+#[test]
 fn a_file_without_a_name_stays_writable_while_another_directory_is_called_back() {
     let (handles, entries, below) = two_below(["idle", "busy"]);
     let (mut world, mut servers) = (with_root_and(entries, below), Servers::new(1));

@@ -55,9 +55,12 @@ fn copy(from: &Path, to: &Path) -> EngineResult<()> {
         let (tablet, mut held) = Held::read(&row?)?;
         let (mut batch, mut gathered) = (database.batch(), 0);
         for row in source.prefix(held.generation.to_be_bytes()).map(whole_row) {
-            let Ok((key, value)) = row else {
-                held.damaged = true;
-                break;
+            let (key, value) = match row {
+                Err(EngineError::Corrupt { .. }) => {
+                    held.damaged = true;
+                    break;
+                }
+                row => row?,
             };
             batch.insert(&target, key, value);
             gathered += 1;

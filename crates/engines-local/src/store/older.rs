@@ -44,9 +44,12 @@ pub fn take_over(directory: &Path, into: &Database, rows: &Keyspace) -> EngineRe
         let (mut batch, mut gathered) = (into.batch(), 0);
         let (mut applied, mut damaged) = (LogIndex::ZERO, false);
         for row in keyspace.iter().map(whole_row) {
-            let Ok((key, value)) = row else {
-                damaged = true;
-                break;
+            let (key, value) = match row {
+                Err(EngineError::Corrupt { .. }) => {
+                    damaged = true;
+                    break;
+                }
+                row => row?,
             };
             match key.split_first() {
                 Some((&ROW, key)) => batch.insert(rows, row_key(generation, key)?, value),

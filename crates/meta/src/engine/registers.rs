@@ -5,7 +5,7 @@ use crate::event::Command;
 use crate::words::Asking;
 use bearing_placement::Tablet as Assigned;
 use bearing_proto::coordinator::{Ask, AskCall};
-use bearing_types::{Block, DiskId, Mono, Now, Position, ServerId};
+use bearing_types::{Block, DiskId, Epoch, Mono, Now, Position, ServerId};
 use std::collections::BTreeMap;
 
 /// The machine's questions to the coordinator have this bit, those of its shell do not.
@@ -77,6 +77,12 @@ impl Startup {
         if self.registers.get(&start).is_some_and(|(_, tablet)| tablet.block == block) {
             self.registers.remove(&start);
         }
+    }
+
+    /// Who owns which tablet under which epoch, by their starts.
+    pub fn owners(&self) -> Vec<(Position, ServerId, Epoch)> {
+        let registers = self.registers.iter();
+        registers.map(|(start, (_, tablet))| (*start, tablet.owner, tablet.epoch)).collect()
     }
 
     /// The tablets that are registered as a server's.

@@ -223,7 +223,9 @@ impl MetaServer {
         let term = newest.then_some(held.term);
         for progress in held.synced {
             let Some(log) = self.log_under(progress) else { continue };
-            if later && log.members.synced(from).is_some_and(|synced| progress.index < synced) {
+            // What it had when the epoch began it may have to write again.
+            let (first, synced) = (log.first_for(from), log.members.synced(from));
+            if later && synced.is_some_and(|synced| synced >= first && progress.index < synced) {
                 log.members.has_lost(from);
                 continue;
             }

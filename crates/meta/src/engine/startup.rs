@@ -101,6 +101,7 @@ impl MetaServer {
         if self.startup.version > version || !(news || anew) {
             return;
         }
+        let owners = self.startup.owners();
         if whole {
             self.startup.registers.clear();
             self.startup.disk = None;
@@ -122,7 +123,9 @@ impl MetaServer {
         self.startup.version = version;
         self.map.replace(MapVersion(version), &assignment);
         self.early.on_news();
-        self.owners_changed = Some(now.mono);
+        if self.startup.owners() != owners {
+            self.owners_changed = Some(now.mono);
+        }
         self.assignment = Some(assignment.clone());
         self.watch_data_servers(now);
         out.push(Command::Map(MapVersion(version), assignment, self.servers()));

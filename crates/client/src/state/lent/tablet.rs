@@ -38,6 +38,8 @@ pub(crate) struct Lent {
     removing: BTreeSet<NodeId>,
     /// The first so many of the queue are on their way.
     on_way: usize,
+    /// The first so many are sent one by one: a batch of them was refused.
+    alone: usize,
     /// Steps queued since the start, and steps done.
     queued: u64,
     done: u64,
@@ -82,6 +84,7 @@ impl Lent {
             queue: VecDeque::new(),
             removing: BTreeSet::new(),
             on_way: 0,
+            alone: 0,
             queued: 0,
             done: 0,
             sending: false,
@@ -219,7 +222,7 @@ impl Lent {
 
     /// The next batch; `None` when there is nothing to say.
     pub fn next_batch(&mut self, renew: bool) -> Option<Batch> {
-        let count = self.queue.len().min(BATCH_MAX);
+        let count = self.queue.len().min(if self.alone > 0 { 1 } else { BATCH_MAX });
         // What is given back goes with the last step that was decided before.
         let open: Vec<NodeId> = self.open.iter().copied().take(OPEN_TOLD_MAX).collect();
         let last = count == self.queue.len() && open.len() == self.open.len();
@@ -252,6 +255,7 @@ impl Lent {
         self.returned.drain(..batch.returned);
         self.open.drain(..batch.open);
         self.on_way = 0;
+        self.alone = self.alone.saturating_sub(batch.steps);
         self.done += batch.steps as u64;
         if batch.wants_ids {
             if done.ids.is_none() {
@@ -275,6 +279,23 @@ impl Lent {
             } else {
                 self.waiting.push((number, promise));
             }
+        }
+    }
+
+    /// A batch is refused for one of its steps. Whether they are sent again one by one, so that those before
+    /// it are done.
+    pub fn goes_alone(&mut self, batch: &Batch) -> bool {
+        if batch.steps > 1 {
+            self.alone = batch.steps;
+        }
+        batch.steps > 1
+    }
+
+    /// The file of which a batch says where its bytes lie, and nothing else.
+    pub fn file_of(&self, batch: &Batch) -> Option<NodeId> {
+        match &self.queue.front().filter(|_| batch.steps == 1)?.change {
+            Change::Commit { node, extents, .. } if !extents.is_empty() => Some(node.node),
+            _ => None,
         }
     }
 
