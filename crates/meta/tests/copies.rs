@@ -115,6 +115,41 @@ fn with_two_copies_a_lone_survivor_goes_on_and_with_three_it_only_answers() {
 }
 
 #[test]
+fn with_one_copy_of_three_left_nothing_is_done_until_there_is_a_second_one() {
+    let mut cluster = cluster(3);
+    let root = cluster.root(ALICE).grant;
+    let home = root.body.seat.home;
+    cluster.create(ALICE, &root, "f").unwrap();
+    let members = cluster.register_of(home).members;
+    let mut spare = cluster.hosts.keys().copied().filter(|server| !members.contains(server));
+    let (learner, other) = (spare.next().unwrap(), spare.next().unwrap());
+    drop(spare);
+    // The only server that could learn it does not get on.
+    cluster.hung_log = Some(learner);
+    let create = |name: &str| {
+        let (who, name, new) = (cluster::root_user(), cluster::name(name), cluster::regular(0o644));
+        Call::Create { grant: root.clone(), who, name, new }
+    };
+    let at = cluster::position(&root, "g");
+    for server in [members[1], members[2], other] {
+        cluster.kill(server);
+    }
+    // One is on its way when the others die, one comes later.
+    let early = cluster.send_call(ALICE, at, create("g"));
+    cluster.pass(Duration::from_secs(2));
+    let late = cluster.send_call(ALICE, at, create("h"));
+    cluster.pass(Duration::from_secs(4));
+    let register = cluster.register_of(home);
+    assert!(register.members == [members[0]] && register.learner == Some(learner), "{register:?}");
+    let done = |answer: Option<Answer>| matches!(answer, Some(Answer::Done { .. }));
+    assert!(!done(cluster.answer(ALICE, early)) && !done(cluster.answer(ALICE, late)));
+    cluster.release_syncs();
+    cluster.pass(Duration::from_secs(4));
+    assert!(cluster.register_of(home).members.len() == 2 && done(cluster.answer(ALICE, early)));
+    cluster.create(ALICE, &root, "i").unwrap();
+}
+
+#[test]
 fn an_owner_whose_log_hangs_is_done_without_however_much_is_asked_of_it() {
     let mut cluster = cluster(3);
     let root = cluster.root(ALICE).grant;

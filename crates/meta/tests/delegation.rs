@@ -773,7 +773,7 @@ fn attributes_of_a_directory_that_were_set_where_it_is_lent_count_when_it_is_giv
 }
 
 #[test]
-fn a_lone_survivor_of_three_copies_leases_the_names_that_are_kept_though_it_commits_nothing_new() {
+fn a_lone_survivor_of_three_copies_takes_no_directory_back_and_removes_nothing_in_it() {
     let mut cluster = Cluster::with_copies(3, 3);
     [ALICE, BOB].into_iter().for_each(|session| cluster.open_session(session));
     let root = cluster.root(ALICE).grant;
@@ -787,5 +787,5 @@ fn a_lone_survivor_of_three_copies_leases_the_names_that_are_kept_though_it_comm
     }
     assert!(!cluster.is_done_in_time(ALICE, directory.home, returning(&cluster, vec![], ids, directory)));
     let remove = Call::Unlink { grant, who: root_user(), name: name("f"), node, keep_open: false };
-    assert!(waits(cluster.answer_of(BOB, at, remove)) && names_recalled(&cluster, directory));
+    assert!(waits(cluster.answer_of(BOB, at, remove)) && !names_recalled(&cluster, directory));
 }

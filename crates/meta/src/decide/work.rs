@@ -52,15 +52,6 @@ pub(crate) enum JobWork {
 }
 
 impl JobWork {
-    /// Whether what comes of it is logged, and its answer waits for that.
-    pub fn is_logged(&self) -> bool {
-        match self {
-            JobWork::Request(_, request) => request.call.mutates(),
-            JobWork::Prepare { .. } => true,
-            _ => false,
-        }
-    }
-
     /// The session that asks, if a client does.
     pub fn session(&self) -> Option<SessionId> {
         match self {

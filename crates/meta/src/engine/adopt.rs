@@ -24,6 +24,8 @@ impl MetaServer {
     pub(crate) fn begin_epoch(&mut self, now: Now, assigned: &Assigned, out: &mut Vec<Command>) {
         let (start, serial) = (assigned.block.start(), assigned.serial);
         let too_few = assigned.members.len() < self.copies_min();
+        // Who serves it has answered nothing that is not committed. Who takes it does not know what was.
+        let answered = self.tablets.get(&start).map(|tablet| tablet.log.committed());
         let log = match self.tablets.get_mut(&start).map(|tablet| &mut tablet.log) {
             Some(log) => log,
             None => {
@@ -43,7 +45,7 @@ impl MetaServer {
         log.learner_is(assigned.learner, assigned.epoch, now.mono);
         log.begin_epoch(now.mono, assigned.epoch, &self.config, &mut self.appends, out);
         if too_few {
-            log.members.are_too_few(log.last());
+            log.members.are_too_few(answered.unwrap_or(log.last()));
         }
         self.starts.insert(serial, start);
         self.partners = self.find_partners();

@@ -296,9 +296,10 @@ impl MetaServer {
             let server = learner.server;
             return self.outgoing.append_to(&self.pairs, now, server).parts.push(part);
         }
-        // Behind the record of this epoch, whatever the learner has of an earlier one is older.
+        // Behind the record of this epoch, whatever the learner has of an earlier one is older. Where members
+        // are lacking that record waits for the learner; nothing was committed without this server.
         if learner.base().is_none() {
-            if log.committed() < log.begun() {
+            if log.committed() < log.begun() && !log.members.lack_some() {
                 return;
             }
             log.begin_snapshot(out);

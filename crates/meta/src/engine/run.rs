@@ -88,10 +88,8 @@ impl MetaServer {
         job.context.range_wanted = false;
         let known = job.session().is_none_or(|session| tablet.knows(session));
         let given_up = job.session().and_then(|session| tablet.sessions.given_up(session));
-        // What is leased has to be logged first. Where members lack that may take long, but a change waits
-        // for it anyway.
-        let waits = job.work.is_logged();
-        let full = self.space.headroom() == Headroom::None || tablet.log.members.lack_some() && !waits;
+        // What is leased has to be logged first.
+        let full = self.space.headroom() == Headroom::None || tablet.log.members.lack_some();
         let leases_within = job.session().filter(|_| full);
         let leases_within =
             leases_within.map(|session| tablet.horizon.stable(session, tablet.log.committed()));

@@ -10,6 +10,7 @@ use crate::engine::job::Job;
 use crate::engine::machine::MetaServer;
 use crate::engine::run::Effects;
 use crate::event::{Command, Note};
+use crate::tablet::Tablet;
 use bearing_proto::client::{Call, XattrChange};
 use bearing_proto::peer::Deferred;
 use bearing_types::{Code, NodeId, Now, Position};
@@ -90,9 +91,14 @@ impl MetaServer {
         due
     }
 
-    /// Whether a decision would be logged for which there is no space.
+    /// Whether a decision would be logged for which there is no space, or members are lacking: what is not
+    /// committed for long keeps others from reading it.
     pub(crate) fn lacks_headroom(&self, job: &Job, effects: &Effects) -> Option<Lack> {
         let headroom = self.space.headroom;
+        let lacks_members = |tablet: &Tablet| tablet.log.members.lack_some();
+        if self.tablets.get(&job.tablet).is_some_and(lacks_members) && self.would_log(job, effects) {
+            return Some(Lack::Later);
+        }
         if headroom == Headroom::Enough || !self.would_log(job, effects) {
             return None;
         }

@@ -16,7 +16,7 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(crate) struct Members {
     others: BTreeMap<ServerId, Member>,
-    /// With too few of them nothing new is committed, but for the beginning of the epoch, up to this entry.
+    /// With too few of them nothing new is committed, but what may have been answered, up to this entry.
     too_few: Option<LogIndex>,
     /// The planted bug.
     pub forget_slowest: bool,
@@ -57,9 +57,9 @@ impl Members {
         Members { others: others.map(|server| (server, new)).collect(), too_few: None, forget_slowest: false }
     }
 
-    /// They are fewer than have to be for anything new; the epoch's beginning goes up to this entry.
-    pub fn are_too_few(&mut self, begun: LogIndex) {
-        self.too_few = Some(begun);
+    /// They are fewer than have to be for anything new; up to this entry something may have been answered.
+    pub fn are_too_few(&mut self, answered: LogIndex) {
+        self.too_few = Some(answered);
     }
 
     /// A learner has the snapshot, and is being sent what follows it, up to an entry. It counts for nothing
@@ -182,7 +182,7 @@ impl Members {
             return best.map_or(own, |best| own.min(best));
         }
         let by_all = counting.map(|member| member.synced).fold(own, LogIndex::min);
-        self.too_few.map_or(by_all, |begun| by_all.min(begun))
+        self.too_few.map_or(by_all, |answered| by_all.min(answered))
     }
 
     /// Whether all of them leave the tablet to this server now.
