@@ -7,7 +7,7 @@ use bearing_proto::peer::ItemId;
 use bearing_types::{LogIndex, NodeId, Sequence, SessionId, TabletSerial};
 use bearing_workload::RequestId;
 
-const ENTRY_VERSION: u8 = 3;
+const ENTRY_VERSION: u8 = 4;
 const RECORD_VERSION: u8 = 4;
 
 /// One thing that an entry says.
@@ -35,12 +35,17 @@ pub fn read(entry: &[u8]) -> Result<Vec<Said>, Nonsense> {
         return Err("the entry has another version".to_owned());
     }
     let _kind = bytes.byte()?;
-    let mut said = Vec::new();
+    let (mut said, mut key) = (Vec::new(), Vec::new());
     for _ in 0..bytes.number()? {
-        let key = bytes.counted()?;
+        let shared = bytes.number()? as usize;
+        if shared > key.len() {
+            return Err(format!("a key shares {shared} bytes with one of {}", key.len()));
+        }
+        key.truncate(shared);
+        key.extend(bytes.counted()?);
         match bytes.byte()? {
             0 => {}
-            1 => read_record(Bytes(key), Bytes(bytes.counted()?), &mut said)?,
+            1 => read_record(Bytes(&key), Bytes(bytes.counted()?), &mut said)?,
             other => return Err(format!("a value is there or not, but not {other}")),
         }
     }
@@ -184,21 +189,21 @@ mod tests {
     #[test]
     fn an_entry_is_read_as_it_is_documented() {
         let session = [0, 0, 0, 0, 0, 0, 0, 7];
-        let mut entry = vec![3, 0, 5];
+        let mut entry = vec![4, 0, 5];
         // A reply to request 258: Entry of node 300 with home 5 ...
-        entry.extend([17, 11].iter().chain(&session).chain(&[0, 0, 0, 0, 0, 0, 1, 2]));
+        entry.extend([0, 17, 11].iter().chain(&session).chain(&[0, 0, 0, 0, 0, 0, 1, 2]));
         entry.extend([1, 8, 4, 9, 6, 4, 0xac, 2, 5, 0]);
         // ... an item that drops a link ...
         entry.extend(
-            [18, 26].iter().chain(&[0, 0, 0, 1, 0, 0, 0, 0]).chain(&[0, 0, 0, 0, 0, 0, 0, 9]).chain(&[2]),
+            [0, 18, 26].iter().chain(&[0, 0, 0, 1, 0, 0, 0, 0]).chain(&[0, 0, 0, 0, 0, 0, 0, 9]).chain(&[2]),
         );
         entry.extend([1, 7, 4, 7, 5, 1, 0xac, 2, 5]);
         // ... an inbox in which everything below 4.1 is done, and 6.0 ...
-        entry.extend([9, 27].iter().chain(&[0, 0, 0, 1, 0, 0, 0, 3]));
+        entry.extend([0, 9, 27].iter().chain(&[0, 0, 0, 1, 0, 0, 0, 3]));
         entry.extend([1, 8, 4, 8, 1, 4, 1, 1, 6, 0]);
-        // ... a session that is over, and a key that is deleted.
-        entry.extend([9, 9].iter().chain(&session).chain(&[1, 3, 4, 11, 0]));
-        entry.extend([9, 9].iter().chain(&session).chain(&[0]));
+        // ... a session that is over, and the same key that is deleted.
+        entry.extend([0, 9, 9].iter().chain(&session).chain(&[1, 3, 4, 11, 0]));
+        entry.extend([9, 0, 0]);
         let request = RequestId { session: SessionId(7), sequence: Sequence(258) };
         let item =
             |tablet, index, place| ItemId { tablet: TabletSerial(tablet), index: LogIndex(index), place };
@@ -216,7 +221,7 @@ mod tests {
 
     #[test]
     fn steps_are_read_with_what_they_made() {
-        let mut entry = vec![3, 0, 1, 17, 11];
+        let mut entry = vec![4, 0, 1, 0, 17, 11];
         entry.extend([0; 16]);
         let token: Vec<u8> = [1, 9, 8, 2].into_iter().chain([0xee; 16]).collect();
         let mut record = vec![4, 9, 6, 13, 2, 40, 1, 9];

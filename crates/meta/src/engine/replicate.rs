@@ -21,6 +21,10 @@ const LACKING_PAUSE: Duration = Duration::from_millis(5);
 /// An owner whose log has not got on for so long leaves its tablets to others.
 const STUCK: Duration = Duration::from_secs(1);
 
+/// A message that has so many bytes of entries and parts gets no more of them. A packet takes 8 MiB, and the
+/// largest entry has 6.3 MB.
+const PIECE_BYTES: usize = 512 << 10;
+
 /// What is to be sent at the end of a step.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
@@ -60,7 +64,8 @@ impl MetaServer {
         // Entries are heard as beacons are. They are sent again when this server's log goes on.
         let appends = if self.is_stuck(now) { BTreeMap::new() } else { appends };
         for (server, append) in appends {
-            out.push(Command::Replication(server, ReplicationMessage::Append(append)));
+            let pieces = pieces(append).into_iter().map(ReplicationMessage::Append);
+            out.extend(pieces.map(|piece| Command::Replication(server, piece)));
         }
         for (server, held) in std::mem::take(&mut self.outgoing.answers) {
             // How the pair stands now, not when the first word was added.
@@ -382,9 +387,84 @@ fn add_entry(append: &mut Append, log: &Log, to: ServerId, index: LogIndex, byte
     }
 }
 
+/// A message as several that are not too large. What it says of progress comes last.
+fn pieces(append: Append) -> Vec<Append> {
+    let Append { life, stamp, answered, entries, commits, parts, yields } = append;
+    let empty = || Append { life, stamp, answered, ..Append::default() };
+    let (mut pieces, mut piece, mut bytes) = (Vec::new(), empty(), 0);
+    for Entries { serial, epoch, first, commit, index, entries } in entries {
+        let mut group = Entries { serial, epoch, first, commit, index, entries: Vec::new() };
+        for entry in entries {
+            if bytes >= PIECE_BYTES {
+                let next = LogIndex(group.index.0 + group.entries.len() as u64);
+                let rest = Entries { serial, epoch, first, commit, index: next, entries: Vec::new() };
+                let sent = std::mem::replace(&mut group, rest);
+                piece.entries.extend(Some(sent).filter(|sent| !sent.entries.is_empty()));
+                pieces.push(std::mem::replace(&mut piece, empty()));
+                bytes = 0;
+            }
+            bytes += entry.0.len();
+            group.entries.push(entry);
+        }
+        piece.entries.push(group);
+    }
+    for part in parts {
+        if bytes >= PIECE_BYTES {
+            pieces.push(std::mem::replace(&mut piece, empty()));
+            bytes = 0;
+        }
+        bytes += part.entry.0.len();
+        piece.parts.push(part);
+    }
+    (piece.commits, piece.yields) = (commits, yields);
+    pieces.push(piece);
+    pieces
+}
+
 /// Sends what follows an entry.
 fn resend(append: &mut Append, log: &Log, to: ServerId, after: LogIndex) {
     for (index, bytes) in log.entries_for(to, after) {
         add_entry(append, log, to, index, bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bearing_types::Epoch;
+
+    #[test]
+    fn a_message_that_is_too_large_goes_in_pieces_with_each_tablets_entries_in_order() {
+        let entry = |number: u64, bytes: usize| (number, EntryBytes(vec![number as u8; bytes]));
+        let group = |serial, index, entries: &[(u64, EntryBytes)]| Entries {
+            serial: TabletSerial(serial),
+            epoch: Epoch(2),
+            first: LogIndex(3),
+            commit: LogIndex(4),
+            index: LogIndex(index),
+            entries: entries.iter().map(|(_, bytes)| bytes.clone()).collect(),
+        };
+        let entries: Vec<Entries> = vec![
+            group(1, 5, &[entry(5, 10), entry(6, 7 << 20), entry(7, 10)]),
+            group(2, 8, &[entry(8, PIECE_BYTES / 2), entry(9, PIECE_BYTES / 2)]),
+            group(3, 1, &[entry(1, 10)]),
+        ];
+        let progress = Progress { serial: TabletSerial(4), epoch: Epoch(1), index: LogIndex(1) };
+        let append = Append { life: 1, stamp: 2, entries, commits: vec![progress], ..Append::default() };
+        let pieces = pieces(append);
+        let mut sent = Vec::new();
+        for piece in &pieces {
+            assert_eq!((piece.life, piece.stamp), (1, 2));
+            for entries in &piece.entries {
+                assert!(!entries.entries.is_empty() && entries.first == LogIndex(3));
+                for (number, entry) in (entries.index.0..).zip(&entries.entries) {
+                    assert_eq!(entry.0[0], number as u8);
+                    sent.push((entries.serial.0, number));
+                }
+            }
+        }
+        assert_eq!(sent, [(1, 5), (1, 6), (1, 7), (2, 8), (2, 9), (3, 1)]);
+        let commits: Vec<usize> = pieces.iter().map(|piece| piece.commits.len()).collect();
+        assert_eq!(commits, [0, 0, 1], "with the last of three");
     }
 }

@@ -1,18 +1,20 @@
 //! What is stored: keys, records in this form and in older ones, and what a log and a store say at a start.
 
+mod entry;
 mod key;
 mod older;
 mod reach;
 mod records;
 mod recover;
 
+pub use entry::{EntryKind, LOG_VERSION, LogEntry, LoggedChange};
 pub use key::Key;
 pub(crate) use key::{KEYS_END, RESIDENT_TAGS};
 pub use reach::Reach;
 pub use records::{
-    ChunkRecord, DirectoryContent, EntryKind, ExtentRecord, FragmentRecord, InboxRecord, ItemPlace,
-    LOG_VERSION, LogEntry, LoggedChange, NameEntry, NameRecord, NodeContent, NodeRecord, OutboxRecord,
-    PrepareRecord, RECORD_VERSION, Record, RecordError, ReplyRecord, UsageScan,
+    ChunkRecord, DirectoryContent, ExtentRecord, FragmentRecord, InboxRecord, ItemPlace, NameEntry,
+    NameRecord, NodeContent, NodeRecord, OutboxRecord, PrepareRecord, RECORD_VERSION, Record, RecordError,
+    ReplyRecord, UsageScan,
 };
 pub(crate) use records::{
     Delegated, Finished, Gather, Holder, QuotaRecord, Share, UsageRecord, decode_pairs,

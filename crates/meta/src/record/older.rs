@@ -2,9 +2,10 @@
 //! alike. Replies held grants without them; whoever could ask for such a reply speaks a protocol that is
 //! refused by now, so only the place of the reply is read.
 
+use crate::record::entry::LoggedChange;
 use crate::record::records::{
-    ChunkRecord, DirectoryContent, ExtentRecord, FragmentRecord, InboxRecord, LoggedChange, NameRecord,
-    NodeContent, NodeRecord, OutboxRecord, PrepareRecord, Record, ReplyRecord,
+    ChunkRecord, DirectoryContent, ExtentRecord, FragmentRecord, InboxRecord, NameRecord, NodeContent,
+    NodeRecord, OutboxRecord, PrepareRecord, Record, ReplyRecord,
 };
 use bearing_placement::Seat;
 use bearing_proto::client::{Body, ChunkRef, Handle, LeaseMs, NodeView};

@@ -4,8 +4,8 @@
 //! version with a migration in [`Record::decode`]; a version that this program does not know is refused,
 //! never guessed at.
 
+use crate::record::entry::LoggedChange;
 use crate::record::key::Key;
-use crate::record::recover::KeyChange;
 use crate::record::{Reach, older};
 use bearing_placement::Seat;
 use bearing_proto::client::{Body, ChunkRef, Handle};
@@ -15,16 +15,11 @@ use bearing_types::{
     Access, Acls, Amount, Attributes, Block, ChunkId, Code, Credentials, Epoch, FileLocks, FileType,
     LogIndex, Name, NodeId, Permission, Position, Sequence, ServerId, SessionId, Version, Wall, XattrName,
 };
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The version of stored records.
 pub const RECORD_VERSION: u8 = 4;
-/// The version of log records. Since version 2 there are records of intents: they have the index 0 and change
-/// [`Key::Intent`] alone. The others are as they were.
-pub const LOG_VERSION: u8 = 3;
-const LOG_VERSION_BEFORE_INTENTS: u8 = 1;
-const LOG_VERSION_BEFORE_COMPARES: u8 = 2;
 /// Room for most records, so that few of them grow while they are encoded.
 const RECORD_BYTES: usize = 192;
 
@@ -374,15 +369,6 @@ pub enum Record {
     Holder(Reach),
 }
 
-/// One absolute change in a log record: encoded key, encoded record (`None` deletes).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoggedChange {
-    /// The key.
-    pub key: Vec<u8>,
-    /// The record.
-    pub value: Option<Vec<u8>>,
-}
-
 /// Why stored bytes are no record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordError {
@@ -499,170 +485,13 @@ taken_as! {
     into_intent, Intent(epoch) -> Epoch = epoch;
 }
 
-/// What one log record does to its tablet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LogEntry {
-    /// Whether it is an entry like most.
-    pub kind: EntryKind,
-    /// What changes.
-    pub changes: Vec<LoggedChange>,
-}
-
-/// What a log record is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EntryKind {
-    /// Changes after all that came before.
-    Changes,
-    /// With it an epoch has begun: what lower epochs have behind it is void.
-    Epoch,
-    /// Without changes: whoever applies it computes a digest of the tablet's records as of this entry.
-    Compare,
-    /// Everything before it is void: servers that moved tablets without learners wrote this.
-    Replacement,
-    /// A part of a snapshot, under the index that all its parts have. Everything before the first is void;
-    /// none counts before the last.
-    Part {
-        /// It is the first.
-        first: bool,
-        /// It is the last.
-        last: bool,
-    },
-}
-
-impl EntryKind {
-    const fn to_byte(self) -> u8 {
-        match self {
-            EntryKind::Changes => 0,
-            EntryKind::Replacement => 1,
-            EntryKind::Epoch => 4,
-            EntryKind::Compare => 8,
-            EntryKind::Part { first, last } => 2 | (first as u8) | (last as u8) << 2,
-        }
-    }
-
-    fn from_byte(byte: u8) -> Option<EntryKind> {
-        match byte {
-            0 => Some(EntryKind::Changes),
-            1 => Some(EntryKind::Replacement),
-            4 => Some(EntryKind::Epoch),
-            8 => Some(EntryKind::Compare),
-            2 | 3 | 6 | 7 => Some(EntryKind::Part { first: byte & 1 != 0, last: byte & 4 != 0 }),
-            _ => None,
-        }
-    }
-}
-
-impl Serialize for EntryKind {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u8(self.to_byte())
-    }
-}
-
-impl<'de> Deserialize<'de> for EntryKind {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<EntryKind, D::Error> {
-        let byte = u8::deserialize(deserializer)?;
-        EntryKind::from_byte(byte).ok_or_else(|| serde::de::Error::custom("no kind of entry"))
-    }
-}
-
-/// The same, where it was read: serde takes a `Vec<u8>` byte by byte, and a restart decodes a whole log.
-#[derive(Deserialize)]
-struct BorrowedEntry<'a> {
-    kind: EntryKind,
-    #[serde(borrow)]
-    changes: Vec<(&'a [u8], Option<&'a [u8]>)>,
-}
-
-/// As a `Vec<u8>`, in one piece.
-struct Raw<'a>(&'a [u8]);
-
-impl Serialize for Raw<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(self.0)
-    }
-}
-
-impl LogEntry {
-    /// The record's bytes: a version byte, then the entry in postcard's encoding.
-    pub fn encode(&self) -> Vec<u8> {
-        let bytes = |change: &LoggedChange| change.key.len() + change.value.as_ref().map_or(0, Vec::len) + 8;
-        encode_versioned(self, LOG_VERSION, 16 + self.changes.iter().map(bytes).sum::<usize>())
-    }
-
-    /// The bytes of the entry with which an epoch has begun.
-    pub(crate) fn encode_epoch() -> Vec<u8> {
-        LogEntry { kind: EntryKind::Epoch, changes: Vec::new() }.encode()
-    }
-
-    /// The bytes of an entry at which servers compare what they have.
-    pub(crate) fn encode_compare() -> Vec<u8> {
-        LogEntry { kind: EntryKind::Compare, changes: Vec::new() }.encode()
-    }
-
-    /// Under planted bugs: the record of an epoch becomes an entry like others.
-    pub(crate) fn plain_epoch(bytes: &mut Vec<u8>) {
-        if *bytes == LogEntry::encode_epoch() {
-            *bytes = LogEntry::encode_changes(&[]);
-        }
-    }
-
-    /// The bytes of an entry with these changes.
-    pub(crate) fn encode_changes(changes: &[KeyChange]) -> Vec<u8> {
-        let changes: Vec<(Vec<u8>, Option<&Vec<u8>>)> =
-            changes.iter().map(|(key, value)| (key.encode(), value.as_ref())).collect();
-        let bytes = |(key, value): &(Vec<u8>, Option<&Vec<u8>>)| key.len() + value.map_or(0, Vec::len) + 8;
-        let about = 16 + changes.iter().map(bytes).sum::<usize>();
-        let raw = changes.iter().map(|(key, value)| (Raw(key), value.map(|value| Raw(value))));
-        let raw: Vec<(Raw<'_>, Option<Raw<'_>>)> = raw.collect();
-        encode_versioned(&(EntryKind::Changes, raw), LOG_VERSION, about)
-    }
-
-    /// An entry from its bytes.
-    pub fn decode(bytes: &[u8]) -> Result<LogEntry, RecordError> {
-        let borrowed: BorrowedEntry<'_> = match bytes.split_first() {
-            Some((&(LOG_VERSION_BEFORE_INTENTS | LOG_VERSION_BEFORE_COMPARES), body)) => {
-                postcard::from_bytes(body).map_err(|_| RecordError::Malformed)?
-            }
-            _ => decode_versioned(bytes, LOG_VERSION)?,
-        };
-        let owned = |(key, value): (&[u8], Option<&[u8]>)| LoggedChange {
-            key: key.to_vec(),
-            value: value.map(<[u8]>::to_vec),
-        };
-        Ok(LogEntry { kind: borrowed.kind, changes: borrowed.changes.into_iter().map(owned).collect() })
-    }
-
-    /// That this server intends to serve the tablet under an epoch.
-    pub fn of_intent(epoch: Epoch) -> LogEntry {
-        let change = LoggedChange::new(&Key::Intent, Some(&Record::Intent(epoch)));
-        LogEntry { kind: EntryKind::Changes, changes: vec![change] }
-    }
-
-    /// The epoch of [`LogEntry::of_intent`].
-    pub(crate) fn intent(&self) -> Result<Epoch, RecordError> {
-        match &self.changes[..] {
-            [change] => match change.decode()? {
-                (Key::Intent, Some(Record::Intent(epoch))) => Ok(epoch),
-                _ => Err(RecordError::Misplaced),
-            },
-            _ => Err(RecordError::Misplaced),
-        }
-    }
-
-    /// Whether a record with these bytes, and an index lower than those before it, voids what is behind it.
-    pub fn voids_later(bytes: &[u8]) -> bool {
-        let replaces = |kind| !matches!(kind, EntryKind::Changes | EntryKind::Compare);
-        LogEntry::decode(bytes).is_ok_and(|entry| replaces(entry.kind))
-    }
-}
-
-fn encode_versioned<T: Serialize>(value: &T, version: u8, about: usize) -> Vec<u8> {
+pub(super) fn encode_versioned<T: Serialize>(value: &T, version: u8, about: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(about);
     bytes.push(version);
     postcard::to_extend(value, bytes).expect("plain values always encode")
 }
 
-fn decode_versioned<'a, T: Deserialize<'a>>(bytes: &'a [u8], known: u8) -> Result<T, RecordError> {
+pub(super) fn decode_versioned<'a, T: Deserialize<'a>>(bytes: &'a [u8], known: u8) -> Result<T, RecordError> {
     match bytes.split_first() {
         Some((version, body)) if *version == known => {
             postcard::from_bytes(body).map_err(|_| RecordError::Malformed)
@@ -680,20 +509,6 @@ pub(crate) fn decode_pairs(pairs: Vec<bearing_seams::Pair>) -> Result<Vec<(Key, 
         Ok((decoded, record))
     };
     pairs.into_iter().map(decode).collect()
-}
-
-impl LoggedChange {
-    /// A change from its parts.
-    pub fn new(key: &Key, record: Option<&Record>) -> LoggedChange {
-        LoggedChange { key: key.encode(), value: record.map(Record::encode) }
-    }
-
-    /// The parts of a change.
-    pub fn decode(&self) -> Result<(Key, Option<Record>), RecordError> {
-        let key = Key::decode(&self.key).ok_or(RecordError::Malformed)?;
-        let record = self.value.as_deref().map(|value| Record::decode_at(&key, value)).transpose()?;
-        Ok((key, record))
-    }
 }
 
 impl NodeRecord {
@@ -754,28 +569,5 @@ impl InboxRecord {
         self.done_below = self.done_below.max(below);
         self.done.retain(|done| Some(*done) >= below);
         self.done.push((item.index, item.place));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_new_epoch_voids_what_is_behind_it_when_it_is_whole_and_not_before() {
-        // More may have to be written again.
-        assert!(!LogEntry::voids_later(&LogEntry::encode_changes(&[])));
-        assert!(LogEntry::voids_later(&LogEntry::encode_epoch()));
-        assert!(!LogEntry::voids_later(&LogEntry::encode_compare()));
-        assert!(!LogEntry::voids_later(b"of a newer version"));
-    }
-
-    #[test]
-    fn entries_of_earlier_versions_are_read() {
-        for (bytes, kind) in [([1, 0, 0], EntryKind::Changes), ([2, 4, 0], EntryKind::Epoch)] {
-            assert_eq!(LogEntry::decode(&bytes), Ok(LogEntry { kind, changes: Vec::new() }));
-        }
-        assert_eq!(LogEntry::encode_compare(), [3, 8, 0]);
-        assert_eq!(LogEntry::decode(&[4, 0, 0]), Err(RecordError::Version(4)));
     }
 }

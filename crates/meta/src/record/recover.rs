@@ -4,8 +4,9 @@
 
 use crate::config::Config;
 use crate::mutant::Mutant;
+use crate::record::entry::{EntryKind, LogEntry, LoggedChange};
 use crate::record::key::{KEYS_BEFORE_SERIALS, Key};
-use crate::record::records::{EntryKind, LogEntry, LoggedChange, Record, RecordError};
+use crate::record::records::{Record, RecordError};
 use bearing_seams::{Change, DiskLabel, EngineError, KeyRange, LoggedRecord, Store, TabletLog};
 use bearing_types::{DiskId, Epoch, LogIndex, TabletSerial};
 use std::collections::{BTreeMap, BTreeSet};
