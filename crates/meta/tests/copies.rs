@@ -359,6 +359,35 @@ fn after_a_restart_of_all_a_member_that_has_everything_stays_one_whatever_it_kno
 }
 
 #[test]
+fn an_owner_that_starts_with_a_tablet_that_it_cannot_read_serves_the_others_and_learns_it_anew() {
+    let mut cluster = cluster(3);
+    let root = cluster.root(ALICE).grant;
+    let home = root.body.seat.home;
+    (0..9).for_each(|number| _ = cluster.create(ALICE, &root, &format!("f{number}")).unwrap());
+    cluster.pass(Duration::from_secs(1));
+    let before = cluster.register_of(home);
+    let (mut store, mut log) = (cluster.hosts[&before.owner].store.clone(), MemTabletLog::default());
+    // Of what it intended nothing can be read, and the log that said so too is cut.
+    let all = KeyRange { start: Vec::new(), end: None };
+    let keys = store.range(before.serial, &all, usize::MAX).unwrap();
+    let at = keys.iter().position(|(key, _)| *key == Key::Intent.encode()).expect("it is stored");
+    assert!(store.spoil(before.serial, at as u64));
+    log.set_disk(store.disk().unwrap().unwrap()).unwrap();
+    cluster.may_complain = true;
+    cluster.replace_disk(before.owner, store, log);
+    cluster.pass(Duration::from_secs(4));
+    let after = cluster.register_of(home);
+    assert!(after.owner != before.owner && after.members.len() == 3, "{after:?}");
+    assert!(owners(&cluster).values().any(|(owner, _)| *owner == before.owner), "{:?}", cluster.complaints);
+    let whole = stored(&mut cluster, after.owner, after.serial);
+    for server in after.members {
+        assert!(stored(&mut cluster, server, after.serial) == whole, "{server}");
+    }
+    let root = cluster.root(ALICE).grant;
+    assert_eq!(cluster.list(ALICE, &root, 100).len(), 9);
+}
+
+#[test]
 fn a_member_whose_log_was_cut_stays_one_though_nothing_changes() {
     let mut cluster = cluster(3);
     // Sessions end and the like, then nothing is logged any more.

@@ -2,7 +2,7 @@
 //! again: fjall compacts many tables into one, and its worker gives up when it meets a block that makes no
 //! sense, whichever tablet that is of, and although the tablet is long gone.
 
-use super::rows::{Held, TABLETS, tablet_row};
+use super::rows::{Held, Lost, TABLETS, key_of, salvage, tablet_row};
 use super::{DATABASE, empty_journals, flush, open_database, translate, whole_row};
 use crate::directory::{failed, sync_directory};
 use bearing_seams::{EngineError, EngineResult};
@@ -23,8 +23,8 @@ pub fn mark(directory: &Path) {
     let _ = File::create(directory.join(MARK));
 }
 
-/// Writes the database in a directory anew, if damage was met. Tablets with rows that cannot be read are
-/// damaged from then on; what is left over of removed ones is not copied.
+/// Writes the database in a directory anew, if damage was met. Of rows that cannot be read it is remembered
+/// where they were; what is left over of removed tablets is not copied.
 pub fn write_if_damaged(directory: &Path) -> EngineResult<()> {
     let (database, aside) = (directory.join(DATABASE), directory.join(SET_ASIDE));
     if aside.exists() && !database.exists() {
@@ -54,27 +54,37 @@ fn copy(from: &Path, to: &Path) -> EngineResult<()> {
     for row in source.prefix(TABLETS.to_be_bytes()).map(whole_row) {
         let (tablet, mut held) = Held::read(&row?)?;
         let (mut batch, mut gathered) = (database.batch(), 0);
-        for row in source.prefix(held.generation.to_be_bytes()).map(whole_row) {
-            let (key, value) = match row {
-                Err(EngineError::Corrupt { .. }) => {
-                    held.damaged = true;
-                    break;
+        let lost = salvage(
+            || source.prefix(held.generation.to_be_bytes()).map(whole_row),
+            |(key, value)| {
+                batch.insert(&target, key, value);
+                gathered += 1;
+                if gathered % ROWS_AT_ONCE == 0 {
+                    commit(std::mem::replace(&mut batch, database.batch()))?;
                 }
-                row => row?,
-            };
-            batch.insert(&target, key, value);
-            gathered += 1;
-            if gathered == ROWS_AT_ONCE {
-                commit(std::mem::replace(&mut batch, database.batch()))?;
-                gathered = 0;
-            }
-        }
+                Ok(())
+            },
+        )?;
+        let key = |row: Vec<u8>| key_of(&row).to_vec();
+        let lost = lost.map(|Lost { after, before }| Lost { after: after.map(key), before: before.map(key) });
+        held.lost = joined(held.lost, lost);
         batch.insert(&target, tablet_row(tablet), held.value());
         commit(batch)?;
     }
     flush(&database, &target)?;
     drop((source, source_database));
     Ok(())
+}
+
+/// All that is lost of a tablet.
+fn joined(before: Option<Lost>, now: Option<Lost>) -> Option<Lost> {
+    match (before, now) {
+        (Some(one), Some(other)) => Some(Lost {
+            after: one.after.min(other.after),
+            before: one.before.zip(other.before).map(|(one, other)| one.max(other)),
+        }),
+        (one, other) => one.or(other),
+    }
 }
 
 fn commit(batch: fjall::OwnedWriteBatch) -> EngineResult<()> {

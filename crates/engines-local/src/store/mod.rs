@@ -21,7 +21,9 @@ use crate::directory::{
 use bearing_seams::{Change, DiskLabel, EngineError, EngineResult, KeyRange, Pair, Pairs, Store};
 use bearing_types::{DiskId, LogIndex, TabletSerial};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
-use rows::{FIRST_GENERATION, Held, LEFT_OVER, TABLETS, generation_of, left_over_row, row_key, tablet_row};
+use rows::{
+    FIRST_GENERATION, Held, LEFT_OVER, Lost, TABLETS, generation_of, left_over_row, row_key, tablet_row,
+};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -137,18 +139,23 @@ impl FjallStore {
 
     fn held(&self, tablet: TabletSerial, doing: &str) -> EngineResult<Held> {
         match self.tablets.get(&tablet) {
-            Some(held) => Ok(*held),
+            Some(held) => Ok(held.clone()),
             None => refused(format!("{doing} tablet {tablet}, which the store does not have")),
         }
     }
 
-    /// The generation of a tablet whose rows are there.
+    /// The generation of a tablet's rows.
     fn generation(&self, tablet: TabletSerial) -> EngineResult<u64> {
-        match self.held(tablet, "read")? {
-            Held { damaged: true, .. } => {
-                Err(EngineError::Corrupt { what: format!("rows of tablet {tablet} could not be read once") })
+        Ok(self.held(tablet, "read")?.generation)
+    }
+
+    /// What was found, unless more may have been there that is lost.
+    fn whole<T>(&self, tablet: TabletSerial, found: T, lacks: impl Fn(&Lost) -> bool) -> EngineResult<T> {
+        match self.tablets.get(&tablet).and_then(|held| held.lost.as_ref()).filter(|lost| lacks(lost)) {
+            Some(_) => {
+                Err(EngineError::Corrupt { what: format!("rows of tablet {tablet}, lost with damage") })
             }
-            held => Ok(held.generation),
+            None => Ok(found),
         }
     }
 
@@ -360,7 +367,7 @@ impl Store for FjallStore {
             return Ok(());
         }
         self.check("make a tablet")?;
-        let held = Held { generation: self.next_generation, applied: LogIndex::ZERO, damaged: false };
+        let held = Held { generation: self.next_generation, applied: LogIndex::ZERO, lost: None };
         self.next_generation += 1;
         self.unwritten.insert(tablet_row(tablet), Some(held.value()));
         self.tablets.insert(tablet, held);
@@ -381,34 +388,46 @@ impl Store for FjallStore {
     }
 
     fn get(&mut self, tablet: TabletSerial, key: &[u8]) -> EngineResult<Option<Vec<u8>>> {
-        let key = row_key(self.generation(tablet)?, key)?;
-        let value = self.seen(self.keyspace.get(key).map_err(|error| translate("read a key", error)))?;
-        Ok(value.map(|value| value.to_vec()))
+        let row = row_key(self.generation(tablet)?, key)?;
+        let value = self.seen(self.keyspace.get(row).map_err(|error| translate("read a key", error)))?;
+        match value {
+            Some(value) => Ok(Some(value.to_vec())),
+            None => self.whole(tablet, None, |lost| lost.has(key)),
+        }
     }
 
     fn range(&mut self, tablet: TabletSerial, range: &KeyRange, count_max: usize) -> EngineResult<Vec<Pair>> {
         match rows::within(self.generation(tablet)?, range)? {
-            Some(rows) => self.seen(self.keyspace.range(rows).take(count_max).map(pair).collect()),
+            Some(rows) => {
+                let found = self.keyspace.range(rows).take(count_max).map(pair);
+                let found: Vec<Pair> = self.seen(found.collect())?;
+                let last = found.last().filter(|_| found.len() == count_max).map(|(key, _)| key.clone());
+                self.whole(tablet, found, |lost| lost.is_in(range, last.as_deref()))
+            }
             None => Ok(Vec::new()),
         }
     }
 
     fn snapshot(&mut self, tablet: TabletSerial, range: &KeyRange) -> EngineResult<Pairs> {
         match rows::within(self.generation(tablet)?, range)? {
-            Some(rows) => Ok(Box::new(self.database.snapshot().range(&self.keyspace, rows).map(pair))),
+            Some(rows) => {
+                let whole = self.whole(tablet, (), |lost| lost.is_in(range, None));
+                let rows = self.database.snapshot().range(&self.keyspace, rows).map(pair);
+                Ok(Box::new(whole.err().map(Err).into_iter().chain(rows)))
+            }
             None => Ok(Box::new(std::iter::empty())),
         }
     }
 
     fn apply(&mut self, tablet: TabletSerial, applied: LogIndex, changes: &[Change]) -> EngineResult<()> {
         self.check("apply changes")?;
-        let Held { generation, damaged, .. } = self.held(tablet, "apply changes to")?;
+        let Held { generation, lost, .. } = self.held(tablet, "apply changes to")?;
         let rows =
             last_changes(changes).into_iter().map(|(key, value)| Ok((row_key(generation, key)?, value)));
         let rows = rows.collect::<EngineResult<Vec<_>>>()?;
-        let held = Held { generation, applied, damaged };
-        self.tablets.insert(tablet, held);
+        let held = Held { generation, applied, lost };
         self.unwritten.insert(tablet_row(tablet), Some(held.value()));
+        self.tablets.insert(tablet, held);
         self.write(rows, "apply changes")
     }
 

@@ -1,6 +1,6 @@
 //! Stores made before version 4: a keyspace for each tablet, in a database of another name.
 
-use super::rows::{FIRST_GENERATION, Held, row_key, tablet_row};
+use super::rows::{FIRST_GENERATION, Held, Lost, row_key, salvage, tablet_row};
 use super::{empty_journals, flush, open_any_database, options, translate, whole_row};
 use crate::directory::{failed, sync_directory};
 use bearing_seams::{EngineError, EngineResult};
@@ -20,8 +20,8 @@ const ROW: u8 = 1;
 /// Rows that are written together.
 const ROWS_AT_ONCE: usize = 1_000;
 
-/// Writes all that an older database in a directory has to one of today, and makes it stable. Tablets with
-/// rows that cannot be read are damaged from then on.
+/// Writes all that an older database in a directory has to one of today, and makes it stable. Of rows
+/// that cannot be read it is remembered where they were.
 pub fn take_over(directory: &Path, into: &Database, rows: &Keyspace) -> EngineResult<()> {
     let path = directory.join(DATABASE);
     if !path.exists() {
@@ -42,30 +42,29 @@ pub fn take_over(directory: &Path, into: &Database, rows: &Keyspace) -> EngineRe
         let keyspace =
             database.keyspace(&name, options).map_err(|error| translate("open keyspace", error))?;
         let (mut batch, mut gathered) = (into.batch(), 0);
-        let (mut applied, mut damaged) = (LogIndex::ZERO, false);
-        for row in keyspace.iter().map(whole_row) {
-            let (key, value) = match row {
-                Err(EngineError::Corrupt { .. }) => {
-                    damaged = true;
-                    break;
+        let mut applied = LogIndex::ZERO;
+        let lost = salvage(
+            || keyspace.iter().map(whole_row),
+            |(key, value)| {
+                match key.split_first() {
+                    Some((&ROW, key)) => batch.insert(rows, row_key(generation, key)?, value),
+                    _ if key == APPLIED_KEY => {
+                        let index = <[u8; 8]>::try_from(value).map_err(|_| damage("has no applied index"))?;
+                        applied = LogIndex(u64::from_le_bytes(index));
+                    }
+                    _ => return Err(damage("has a row that no store wrote")),
                 }
-                row => row?,
-            };
-            match key.split_first() {
-                Some((&ROW, key)) => batch.insert(rows, row_key(generation, key)?, value),
-                _ if key == APPLIED_KEY => {
-                    let index = <[u8; 8]>::try_from(value).map_err(|_| damage("has no applied index"))?;
-                    applied = LogIndex(u64::from_le_bytes(index));
+                gathered += 1;
+                if gathered % ROWS_AT_ONCE == 0 {
+                    commit(std::mem::replace(&mut batch, into.batch()))?;
                 }
-                _ => return Err(damage("has a row that no store wrote")),
-            }
-            gathered += 1;
-            if gathered == ROWS_AT_ONCE {
-                commit(std::mem::replace(&mut batch, into.batch()))?;
-                gathered = 0;
-            }
-        }
-        let held = Held { generation, applied, damaged };
+                Ok(())
+            },
+        )?;
+        let key = |row: Vec<u8>| row.strip_prefix(&[ROW]).map(<[u8]>::to_vec);
+        let lost = lost
+            .map(|Lost { after, before }| Lost { after: after.and_then(key), before: before.and_then(key) });
+        let held = Held { generation, applied, lost };
         batch.insert(rows, tablet_row(tablet), held.value());
         commit(batch)?;
     }

@@ -19,36 +19,124 @@ const NUMBER_BYTES: usize = size_of::<u64>();
 pub const KEY_BYTES_MAX: usize = 65_535 - NUMBER_BYTES;
 
 /// A tablet that the store has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     pub generation: u64,
     pub applied: LogIndex,
-    /// Rows of it could not be read when the database was written anew, and are not in it.
-    pub damaged: bool,
+    /// Rows of it that could not be read when the database was written anew, and are not in it.
+    pub lost: Option<Lost>,
 }
 
-/// What the value of a tablet's row ends with if it is damaged.
-const DAMAGED: &[u8] = &[1];
+/// The keys between two that could be read, or from the first or to the last of all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    pub after: Option<Vec<u8>>,
+    pub before: Option<Vec<u8>>,
+}
+
+impl Lost {
+    fn begins_before(&self, end: Option<&[u8]>) -> bool {
+        self.after.as_deref().zip(end).is_none_or(|(after, end)| after < end)
+    }
+
+    fn ends_behind(&self, start: &[u8]) -> bool {
+        self.before.as_deref().is_none_or(|before| start < before)
+    }
+
+    /// Whether what was stored at a key may be lost.
+    pub fn has(&self, key: &[u8]) -> bool {
+        self.begins_before(Some(key)) && self.ends_behind(key)
+    }
+
+    /// Whether something may be lost between these keys, as far as rows were found: of a range that has more
+    /// rows than were wanted, up to the last of them.
+    pub fn is_in(&self, range: &KeyRange, last: Option<&[u8]>) -> bool {
+        self.begins_before(last.or(range.end.as_deref())) && self.ends_behind(&range.start)
+    }
+}
 
 impl Held {
     /// Of a tablet's row.
     pub fn read((key, value): &Pair) -> EngineResult<(TabletSerial, Held)> {
         let (generation, applied) = (number(value, 0), number(value, NUMBER_BYTES));
-        let rest = value.get(2 * NUMBER_BYTES..).filter(|rest| rest.is_empty() || *rest == DAMAGED);
-        match (number(key, NUMBER_BYTES), generation, applied, rest) {
-            (Some(serial), Some(generation), Some(applied), Some(rest)) if generation >= FIRST_GENERATION => {
-                let (applied, damaged) = (LogIndex(applied), !rest.is_empty());
-                Ok((TabletSerial(serial), Held { generation, applied, damaged }))
+        let lost = value.get(2 * NUMBER_BYTES..).and_then(lost_of);
+        match (number(key, NUMBER_BYTES), generation, applied, lost) {
+            (Some(serial), Some(generation), Some(applied), Some(lost)) if generation >= FIRST_GENERATION => {
+                Ok((TabletSerial(serial), Held { generation, applied: LogIndex(applied), lost }))
             }
             _ => damaged(format!("the row of a tablet, {key:02x?} with {value:02x?}")),
         }
     }
 
     /// What its row says.
-    pub fn value(self) -> Vec<u8> {
-        let damaged = if self.damaged { DAMAGED } else { &[] };
-        [&two_numbers(self.generation, self.applied.0)[..], damaged].concat()
+    pub fn value(&self) -> Vec<u8> {
+        let mut value = two_numbers(self.generation, self.applied.0).to_vec();
+        for key in self.lost.iter().flat_map(|Lost { after, before }| [after, before]) {
+            match key {
+                Some(key) => {
+                    value.push(1);
+                    value.extend((key.len() as u32).to_be_bytes());
+                    value.extend(key);
+                }
+                None => value.push(0),
+            }
+        }
+        value
     }
+}
+
+/// What is lost of a tablet by the end of its row's value.
+fn lost_of(mut rest: &[u8]) -> Option<Option<Lost>> {
+    if rest.is_empty() {
+        return Some(None);
+    }
+    let mut key = || {
+        let (is_there, behind) = rest.split_first()?;
+        rest = behind;
+        match is_there {
+            0 => Some(None),
+            1 => {
+                let (length, behind) = rest.split_first_chunk()?;
+                let (key, behind) = behind.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+                rest = behind;
+                Some(Some(key.to_vec()))
+            }
+            _ => None,
+        }
+    };
+    let lost = Lost { after: key()?, before: key()? };
+    rest.is_empty().then_some(Some(lost))
+}
+
+/// Gives all rows that can be read, from both ends up to damage, and what lies in between.
+pub fn salvage<I: DoubleEndedIterator<Item = EngineResult<Pair>>>(
+    rows: impl Fn() -> I,
+    mut take: impl FnMut(Pair) -> EngineResult<()>,
+) -> EngineResult<Option<Lost>> {
+    let mut lost = Lost { after: None, before: None };
+    for row in rows() {
+        match row {
+            Err(EngineError::Corrupt { .. }) => {
+                for row in rows().rev() {
+                    match row {
+                        Ok((key, value)) if Some(&key) > lost.after.as_ref() => {
+                            lost.before = Some(key.clone());
+                            take((key, value))?;
+                        }
+                        Ok(_) | Err(EngineError::Corrupt { .. }) => break,
+                        Err(error) => return Err(error),
+                    }
+                }
+                return Ok(Some(lost));
+            }
+            row => {
+                let row = row?;
+                lost.after = Some(row.0.clone());
+                take(row)?;
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// The key of a tablet's row.

@@ -426,10 +426,22 @@ fn damage_that_is_met_when_tables_are_compacted_costs_its_tablet_and_not_the_sto
         match is_removed {
             true => assert_eq!(content(&mut store, damaged), []),
             false => {
-                let read = store.get(damaged, b"key 8999");
-                assert!(matches!(read, Err(EngineError::Corrupt { .. })), "never left out: {read:?}");
-                let range = store.range(damaged, &KeyRange { start: Vec::new(), end: None }, 1);
-                assert!(matches!(range, Err(EngineError::Corrupt { .. })), "{range:?}");
+                for _ in 0..2 {
+                    let lost: Vec<&Change> = rows.iter().filter(|row| is_lost(&mut store, row)).collect();
+                    assert!((1..1_000).contains(&lost.len()), "of one block: {}", lost.len());
+                    let all = |count_max| (KeyRange { start: Vec::new(), end: None }, count_max);
+                    let mut read = |(range, count_max)| store.range(damaged, &range, count_max);
+                    assert_eq!(read(all(1)).map(|found| found.len()), Ok(1));
+                    assert!(matches!(read(all(usize::MAX)), Err(EngineError::Corrupt { .. })));
+                    let behind = rows.iter().skip_while(|row| row.key <= lost[lost.len() - 1].key);
+                    let behind = KeyRange { start: { behind }.next().unwrap().key.clone(), end: None };
+                    assert!(read((behind, usize::MAX)).is_ok_and(|found| !found.is_empty()));
+                    let again = [(*lost[0]).clone()];
+                    store.apply(damaged, LogIndex(2), &again).unwrap();
+                    assert!(!is_lost(&mut store, &again[0]), "it is written anew");
+                    store.close().unwrap();
+                    store = open(temporary.path());
+                }
                 store.remove_tablet(damaged).unwrap();
                 store.create_tablet(damaged).unwrap();
                 store.apply(damaged, LogIndex(1), &rows).unwrap();
@@ -437,6 +449,18 @@ fn damage_that_is_met_when_tables_are_compacted_costs_its_tablet_and_not_the_sto
                 assert_eq!(content(&mut open(temporary.path()), damaged).len(), rows.len());
             }
         }
+    }
+}
+
+/// Whether a row cannot be read; a row that can is what was written.
+fn is_lost(store: &mut FjallStore, row: &Change) -> bool {
+    match store.get(TABLET, &row.key) {
+        Ok(found) => {
+            assert_eq!(found, row.value, "never left out");
+            false
+        }
+        Err(EngineError::Corrupt { .. }) => true,
+        Err(error) => panic!("{error}"),
     }
 }
 

@@ -65,7 +65,10 @@ impl MetaServer {
     /// Tablets that this server serves, or is about to, and cannot read: others shall have them.
     pub(crate) fn yield_damaged(&mut self, now: Now) {
         for serial in self.disk.damaged.clone() {
-            let Some(start) = self.starts.get(&serial).copied() else { continue };
+            let Some(start) = self.starts.get(&serial).copied() else {
+                self.yield_unreadable(now, serial);
+                continue;
+            };
             if self.is_alone(start) {
                 self.disk.damaged.remove(&serial);
                 self.forget_unreadable(start);
@@ -79,6 +82,25 @@ impl MetaServer {
                 let append = self.outgoing.append_to(&self.pairs, now, to);
                 append.yields.push(Progress { serial, epoch, index });
             }
+        }
+    }
+
+    /// Whether a tablet is this server's by its register, and was found so damaged at the start that it is
+    /// not even claimed: another member shall have it.
+    pub(crate) fn is_yielded_at_once(&self, assigned: &Assigned) -> bool {
+        let damaged = self.disk.damaged.contains(&assigned.serial);
+        damaged && !self.disk.gaps.contains_key(&assigned.serial) && assigned.members.len() > 1
+    }
+
+    fn yield_unreadable(&mut self, now: Now, serial: TabletSerial) {
+        let mut registers = self.startup.registers.values().map(|(_, assigned)| assigned);
+        let mine = registers.find(|assigned| assigned.serial == serial && assigned.owner == self.id);
+        let Some(assigned) = mine.filter(|assigned| self.is_yielded_at_once(assigned)) else { return };
+        // All that is committed its other members have.
+        let progress = Progress { serial, epoch: assigned.epoch, index: LogIndex::ZERO };
+        for member in assigned.members.iter().filter(|member| **member != self.id) {
+            let append = self.outgoing.append_to(&self.pairs, now, *member);
+            append.yields.push(progress);
         }
     }
 

@@ -192,6 +192,9 @@ impl MetaServer {
             }
             self.drop_damaged(&assigned, out);
             if mine && !self.claims.contains_key(&assigned.serial) {
+                if self.is_yielded_at_once(&assigned) {
+                    continue;
+                }
                 if !self.disk_has(&assigned, out) {
                     return;
                 }
