@@ -33,7 +33,9 @@ const CACHE_BYTES: usize = 4 * 1024 * 1024;
 /// [`Coordinator`] in one file.
 #[derive(Debug)]
 pub struct RedbCoordinator {
-    database: Database,
+    /// `None` after an error: redb does nothing any more then, even if it was a disk that was full for a
+    /// moment, until the file is opened again.
+    database: Option<Database>,
     path: PathBuf,
     removals_kept: usize,
 }
@@ -63,11 +65,7 @@ impl RedbCoordinator {
         if !path.exists() {
             create(path)?;
         }
-        let doing = Doing("open", path);
-        let database = Database::builder()
-            .set_cache_size(CACHE_BYTES)
-            .open(path)
-            .map_err(|error: DatabaseError| doing.failed(error))?;
+        let database = Some(open(path)?);
         let coordinator = RedbCoordinator { database, path: path.to_owned(), removals_kept: REMOVALS_KEPT };
         if coordinator.check_format()? == 1 {
             coordinator.convert().map_err(|error| coordinator.doing("convert").failed(error))?;
@@ -79,10 +77,30 @@ impl RedbCoordinator {
         Doing(what, &self.path)
     }
 
+    fn database(&self) -> Result<&Database, redb::Error> {
+        self.database.as_ref().ok_or(redb::Error::PreviousIo)
+    }
+
+    /// Does something, with the file opened again if there was an error before.
+    fn attempt<T>(
+        &mut self,
+        doing: &str,
+        work: impl FnOnce(&RedbCoordinator) -> Result<T, redb::Error>,
+    ) -> EngineResult<T> {
+        if self.database.is_none() {
+            self.database = Some(open(&self.path)?);
+        }
+        work(self).map_err(|error| {
+            self.database = None;
+            self.doing(doing).failed(error)
+        })
+    }
+
     /// The format that the file is in.
     fn check_format(&self) -> EngineResult<u64> {
         let doing = self.doing("read");
-        let transaction = self.database.begin_read().map_err(|error| doing.failed(error))?;
+        let database = self.database().map_err(|error| doing.failed(error))?;
+        let transaction = database.begin_read().map_err(|error| doing.failed(error))?;
         let what = self.path.display().to_string();
         let facts = match transaction.open_table(FACTS) {
             Ok(facts) => facts,
@@ -104,7 +122,7 @@ impl RedbCoordinator {
 
     /// From version 1, which remembered no removals.
     fn convert(&self) -> Result<(), redb::Error> {
-        let mut transaction = self.database.begin_write()?;
+        let mut transaction = self.database()?.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         {
             let mut facts = transaction.open_table(FACTS)?;
@@ -116,6 +134,11 @@ impl RedbCoordinator {
         transaction.commit()?;
         Ok(())
     }
+}
+
+fn open(path: &Path) -> EngineResult<Database> {
+    let opened = Database::builder().set_cache_size(CACHE_BYTES).open(path);
+    opened.map_err(|error: DatabaseError| Doing("open", path).failed(error))
 }
 
 /// Makes the file aside and then gives it its name, so that an interrupted creation leaves nothing half made.
@@ -166,12 +189,12 @@ fn fact(facts: &impl ReadableTable<&'static str, u64>, name: &str) -> Result<u64
 
 impl RedbCoordinator {
     fn try_read(&self, key: &str) -> Result<Option<Entry>, redb::Error> {
-        let transaction = self.database.begin_read()?;
+        let transaction = self.database()?.begin_read()?;
         Ok(entry_of(&transaction.open_table(ENTRIES)?, key)?)
     }
 
     fn try_changes(&self, prefix: &str, since: u64) -> Result<Changes, redb::Error> {
-        let transaction = self.database.begin_read()?;
+        let transaction = self.database()?.begin_read()?;
         let facts = transaction.open_table(FACTS)?;
         let version = fact(&facts, LAST_FACT)?;
         let whole = since == 0 || since < fact(&facts, FORGOTTEN_FACT)? || since > version;
@@ -206,7 +229,7 @@ impl RedbCoordinator {
     }
 
     fn try_swap(&self, changes: &[RegisterChange]) -> Result<Swap, redb::Error> {
-        let mut transaction = self.database.begin_write()?;
+        let mut transaction = self.database()?.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         let conflict = conflict_of(&transaction.open_table(ENTRIES)?, changes)?;
         if conflict != Found::default() {
@@ -281,15 +304,15 @@ fn conflict_of(
 
 impl Coordinator for RedbCoordinator {
     fn read(&mut self, key: &str) -> EngineResult<Option<Entry>> {
-        self.try_read(key).map_err(|error| self.doing("read").failed(error))
+        self.attempt("read", |registers| registers.try_read(key))
     }
 
     fn changes(&mut self, prefix: &str, since: u64) -> EngineResult<Changes> {
-        self.try_changes(prefix, since).map_err(|error| self.doing("list").failed(error))
+        self.attempt("list", |registers| registers.try_changes(prefix, since))
     }
 
     fn swap(&mut self, changes: &[RegisterChange]) -> EngineResult<Swap> {
-        self.try_swap(changes).map_err(|error| self.doing("change").failed(error))
+        self.attempt("change", |registers| registers.try_swap(changes))
     }
 }
 
@@ -310,6 +333,23 @@ mod tests {
                 open(&path)
             })
         });
+    }
+
+    #[test]
+    fn a_disk_that_is_full_for_a_while_stops_swaps_no_longer_than_that() {
+        let Some(disk) = crate::small_disk::SmallDisk::mount(8 << 20) else { return };
+        let mut registers = RedbCoordinator::open(&disk.path().join("registers")).unwrap();
+        let put = |number: u32| [RegisterChange::new(format!("key {number:05}"), None, Some(vec![7; 4000]))];
+        disk.fill();
+        let done = (0..1000).take_while(|number| registers.swap(&put(*number)).is_ok()).count() as u32;
+        assert!(done < 1000, "the file grows");
+        registers.swap(&put(done)).expect_err("it is full yet");
+        disk.make_room();
+        let again = registers.swap(&put(done)).unwrap();
+        assert!(matches!(again, Swap::Done(_) | Swap::Conflict(_)), "{again:?}");
+        assert!(matches!(registers.swap(&put(done + 1)), Ok(Swap::Done(_))));
+        let Changes { found, .. } = registers.changes("key", 0).unwrap();
+        assert_eq!(found.present.len() as u32, done + 2);
     }
 
     #[test]

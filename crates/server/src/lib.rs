@@ -18,6 +18,7 @@ pub mod formats;
 pub mod init;
 mod log_thread;
 mod metadata;
+mod open_files;
 pub mod post;
 mod routes;
 mod sessions;

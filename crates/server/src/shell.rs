@@ -138,13 +138,15 @@ pub fn run<D: Driver>(
     config: DaemonConfig,
     open: impl FnOnce(&DaemonConfig, &ServerKeys, Waker) -> Result<D, StartError>,
 ) -> Result<(), StartError> {
+    crate::open_files::raise_limit();
     let occupied = Occupied::take(&config.directory, config.daemon)?;
     let name = config.daemon.name;
     let result = serve(config, &occupied, open);
     if let Err(error) = &result {
         tracing::error!("{name} stops: {error}");
         let phase = if error.is_of_disk() { Phase::DiskFailed } else { Phase::Failed };
-        occupied.enter(phase, Some(error.to_string()))?;
+        // What the log says nobody has to be told twice.
+        let _ = occupied.enter(phase, Some(error.to_string()));
     }
     result
 }
@@ -193,7 +195,7 @@ impl Shell<'_> {
                 && self.contacts.as_ref().is_none_or(Contacts::is_registered)
             {
                 self.serving = true;
-                self.report(driver)?;
+                self.report(driver);
                 tracing::info!("{} serves", self.config.daemon.name);
             }
             let now = Clock.mono();
@@ -203,12 +205,12 @@ impl Shell<'_> {
                 let full = driver.disk_full();
                 if chunks || full != self.disk_full {
                     self.disk_full = full;
-                    self.report(driver)?;
+                    self.report(driver);
                 }
             }
             if self.serving && !self.disk_failed && driver.disk_failure().is_some() {
                 self.disk_failed = true;
-                self.report(driver)?;
+                self.report(driver);
             }
         }
         self.occupied.enter(Phase::Stopping, None)?;
@@ -226,7 +228,7 @@ impl Shell<'_> {
         let packets = incoming.len();
         self.open(now, incoming, driver)?;
         if self.clocks.turn(now, &mut self.post) {
-            self.watch_clock(now, driver)?;
+            self.watch_clock(now, driver);
         }
         if let Some(contacts) = &mut self.contacts {
             contacts.turn(now.mono, &mut self.post);
@@ -318,7 +320,7 @@ impl Shell<'_> {
 
     /// Tells the driver and the report when the clock is off by another judgement than before, or by other
     /// milliseconds.
-    fn watch_clock(&mut self, now: Now, driver: &mut impl Driver) -> Result<(), StartError> {
+    fn watch_clock(&mut self, now: Now, driver: &mut impl Driver) {
         let verdict = self.clocks.verdict(now.mono);
         let (was_off, is_off) =
             (self.clock.is_some_and(Verdict::is_off), verdict.is_some_and(Verdict::is_off));
@@ -328,7 +330,7 @@ impl Shell<'_> {
             (was, is) => was.is_some() != is.is_some(),
         };
         if !news {
-            return Ok(());
+            return;
         }
         self.clock = verdict;
         self.occupied.note_clock(verdict.map(|verdict| verdict.ahead_ms));
@@ -339,7 +341,7 @@ impl Shell<'_> {
                 None => tracing::info!("the clock is right again"),
             }
         }
-        self.report(driver)
+        self.report(driver);
     }
 
     fn clock_complaint(&self) -> Option<String> {
@@ -355,7 +357,8 @@ impl Shell<'_> {
         ))
     }
 
-    fn report(&self, driver: &impl Driver) -> Result<(), StartError> {
+    /// Tells people how it is. Nothing ends because that cannot be told.
+    fn report(&self, driver: &impl Driver) {
         let (disk, clock) = (driver.disk_failure().map(str::to_owned), self.clock_complaint());
         let phase = match (self.serving, &disk, &clock, &self.disk_full) {
             (false, ..) => Phase::Starting,
@@ -364,7 +367,8 @@ impl Shell<'_> {
             (true, None, None, Some(_)) => Phase::DiskFull,
             (true, None, None, None) => Phase::Serving,
         };
-        self.occupied.enter(phase, disk.or(clock).or(self.disk_full.clone()))
+        let told = self.occupied.enter(phase, disk.or(clock).or(self.disk_full.clone()));
+        told.err().iter().for_each(|error| tracing::warn!("the state of this server is not told: {error}"));
     }
 
     fn handle(&mut self, now: Now, opened: Opened, driver: &mut impl Driver) -> Result<(), StartError> {

@@ -26,10 +26,10 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, StartErr
 
 /// Writes bytes to a file that is either the old one or the new one after a crash.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), StartError> {
-    try_replace(path, bytes).map_err(|error| StartError::file("write", path, &error))
+    try_replace(path, bytes, true).map_err(|error| StartError::file("write", path, &error))
 }
 
-fn try_replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn try_replace(path: &Path, bytes: &[u8], stable: bool) -> io::Result<()> {
     // Processes may write the same report: a mount that ends, and the next one at the same point.
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -37,7 +37,9 @@ fn try_replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let write = || {
         let mut file = fs::File::create(&beside)?;
         file.write_all(bytes)?;
-        file.sync_all()?;
+        if stable {
+            file.sync_all()?;
+        }
         fs::rename(&beside, path)
     };
     if let Err(error) = write() {
@@ -45,11 +47,15 @@ fn try_replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&beside);
         return Err(error);
     }
-    path.parent().map_or(Ok(()), |parent| fs::File::open(parent)?.sync_all())
+    match path.parent().filter(|_| stable) {
+        Some(parent) => fs::File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
 }
 
-/// Writes a value that is only a report, as [`write`]. On a full disk it takes the place of the one before in
-/// its own room, where a crash may leave half of it.
+/// Writes a value that is only a report, as [`write`], but does not wait for the disk: who writes it has
+/// more urgent things to do, and after a crash it says nothing anyway. On a full disk it takes the place of
+/// the one before in its own room.
 pub fn write_report<T: Serialize>(path: &Path, heading: &str, value: &T) -> Result<(), StartError> {
     let body = toml::to_string(value).map_err(|error| StartError::file("encode", path, &error))?;
     let text = format!("{heading}\n{body}");
@@ -58,17 +64,21 @@ pub fn write_report<T: Serialize>(path: &Path, heading: &str, value: &T) -> Resu
         file.write_all_at(text.as_bytes(), 0)?;
         file.set_len(text.len() as u64)
     };
-    let written = match try_replace(path, text.as_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => overwrite(),
+    let written = match try_replace(path, text.as_bytes(), false) {
+        Err(error) if is_full(&error) => overwrite(),
         written => written,
     };
     match written {
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+        Err(error) if is_full(&error) => {
             tracing::warn!("{} is not up to date: there is no space for it", path.display());
             Ok(())
         }
         written => written.map_err(|error| StartError::file("write", path, &error)),
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Writes a value under a heading of comment lines.
