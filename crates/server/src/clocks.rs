@@ -9,7 +9,7 @@
 use crate::post::Post;
 use bearing_proto::clock::ClockMessage;
 use bearing_proto::{Message, Sender};
-use bearing_types::{Mono, Now, ServerId};
+use bearing_types::{Mono, Now, ServerId, Wall};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -48,6 +48,12 @@ impl Verdict {
     /// Whether most of the servers heard are far away.
     pub fn is_off(self) -> bool {
         self.far * 2 > self.heard
+    }
+
+    /// The time by most other servers, if this one's clock is off: sessions do not end because of it.
+    pub fn by_others(self, now: Now) -> Now {
+        let ahead_ms = if self.is_off() { self.ahead_ms } else { 0 };
+        Now { wall: Wall(now.wall.0.saturating_sub(ahead_ms.saturating_mul(1_000_000))), ..now }
     }
 }
 
@@ -198,6 +204,14 @@ mod tests {
     fn an_offset_is_measured_at_the_middle_of_the_round_trip() {
         assert_eq!(verdict(&[120], 40), Some(Verdict { heard: 1, far: 0, ahead_ms: -120 }));
         assert_eq!(verdict(&[-3_000], 1), Some(Verdict { heard: 1, far: 1, ahead_ms: 3_000 }));
+    }
+
+    #[test]
+    fn who_is_off_goes_by_the_time_of_the_others_and_who_is_not_by_its_own() {
+        let by_others = |ahead: &[i64]| verdict(ahead, 1).map(|verdict| verdict.by_others(at(5_000)).wall);
+        assert_eq!(by_others(&[-3_600_000, -3_600_010, 0]), Some(Wall(at(5_000).wall.0 - 3_600_000_000_000)));
+        assert_eq!(by_others(&[3_600_000]), Some(Wall(at(5_000).wall.0 + 3_600_000_000_000)));
+        assert_eq!(by_others(&[200, 100]), Some(at(5_000).wall));
     }
 
     #[test]

@@ -281,8 +281,10 @@ impl Shell<'_> {
         incoming: &mut Vec<Incoming>,
         driver: &mut impl Driver,
     ) -> Result<(), StartError> {
+        // Tickets have an end by the clock.
+        let by_others = self.clock.map_or(now, |verdict| verdict.by_others(now));
         for packet in incoming.drain(..) {
-            let opened = self.post.open(now, &packet);
+            let opened = self.post.open(by_others, &packet);
             if let (Opened::Messages { sender, .. }, Destination::Connection(connection)) =
                 (&opened, packet.from)
                 && let Some(peer) = peer_of(*sender)
