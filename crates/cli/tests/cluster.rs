@@ -431,6 +431,18 @@ fn a_newer_register_of_the_coordinator_is_refused_by_its_version() {
 }
 
 #[test]
+fn a_coordinator_whose_registers_are_gone_does_not_begin_with_none() {
+    let (cluster, ran) = up_after("no-registers", |cluster| {
+        fs::remove_file(cluster.file("coordinator/registers.redb")).unwrap();
+    });
+    let refusal = ran.refused(1);
+    for part in ["coordinator/registers.redb is gone", "put it back"] {
+        assert!(refusal.contains(part), "{refusal}");
+    }
+    assert!(!cluster.file("coordinator/registers.redb").exists());
+}
+
+#[test]
 fn a_damaged_tablet_log_is_refused() {
     let cluster = TestCluster::started("damaged");
     // What was damaged must have been synced before something else was: else it might be the tail that a

@@ -148,7 +148,11 @@ impl fmt::Display for RegisterError {
                 "was written in format version {found}, this program knows up to version {REGISTER_VERSION}; use a newer `bearing`"
             ),
             RegisterError::Malformed => {
-                write!(f, "makes no sense; restore the coordinator's file from a copy")
+                write!(
+                    f,
+                    "makes no sense; restore the coordinator's file from a copy of its last state (with an older one, \
+                     servers go back to what they had then)"
+                )
             }
         }
     }

@@ -14,8 +14,16 @@ use bearing_types::{Mono, Now, Squash};
 /// Runs the coordinator until it is told to stop.
 pub fn run_coordinator(config: DaemonConfig) -> Result<(), StartError> {
     shell::run(config, |config, _, _| {
-        let registers = RedbCoordinator::open(&registers_file(&config.directory))
-            .map_err(StartError::engine("open the coordinator's registers"))?;
+        let file = registers_file(&config.directory);
+        // It was made with the cluster. An empty one would say that no tablet is anybody's.
+        if !file.exists() {
+            return Err(StartError::Refused(format!(
+                "{} is gone, which says what server has which tablet: put it back as it was when the coordinator stopped",
+                file.display()
+            )));
+        }
+        let registers =
+            RedbCoordinator::open(&file).map_err(StartError::engine("open the coordinator's registers"))?;
         Ok(Registrar { registers, questions: Vec::new() })
     })
 }
