@@ -52,6 +52,15 @@ pub(crate) enum JobWork {
 }
 
 impl JobWork {
+    /// Whether something is logged whatever is decided, but for what turns out to change nothing.
+    pub fn surely_logs(&self) -> bool {
+        match self {
+            JobWork::Request(_, request) => request.call.mutates(),
+            JobWork::Prepare { .. } | JobWork::Deliver { .. } => true,
+            _ => false,
+        }
+    }
+
     /// The session that asks, if a client does.
     pub fn session(&self) -> Option<SessionId> {
         match self {

@@ -83,6 +83,10 @@ impl MetaServer {
         {
             return self.postpone(job, out);
         }
+        // What is not committed for long keeps others from reading it.
+        if tablet.log.members.lack_some() && job.work.surely_logs() {
+            return self.postpone(job, out);
+        }
         self.counters.runs += 1;
         job.runs += 1;
         job.context.range_wanted = false;

@@ -91,8 +91,7 @@ impl MetaServer {
         due
     }
 
-    /// Whether a decision would be logged for which there is no space, or members are lacking: what is not
-    /// committed for long keeps others from reading it.
+    /// Whether a decision would be logged for which there is no space, or members are lacking.
     pub(crate) fn lacks_headroom(&self, job: &Job, effects: &Effects) -> Option<Lack> {
         let headroom = self.space.headroom;
         let lacks_members = |tablet: &Tablet| tablet.log.members.lack_some();
@@ -128,11 +127,7 @@ impl MetaServer {
     }
 
     fn would_log(&self, job: &Job, effects: &Effects) -> bool {
-        let mutation = match &job.work {
-            JobWork::Request(_, request) => request.call.mutates() && !effects.nothing,
-            JobWork::Prepare { .. } | JobWork::Deliver { .. } => true,
-            _ => false,
-        };
+        let mutation = job.work.surely_logs() && !effects.nothing;
         let holder = !effects.given.is_empty() || !effects.handed.is_empty();
         let grows = || {
             let tablet = self.tablets.get(&job.tablet);
