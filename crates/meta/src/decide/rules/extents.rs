@@ -11,9 +11,9 @@ use std::ops::Range;
 
 /// Extents asked of the store at a time.
 const PAGE_MAX: usize = 1 << 16;
-/// At most so many extents are dropped in one change of a file: what one log record holds. To delete an
-/// extent takes 20 bytes of it, so these take 21 of the 32 MB that a tablet log takes in one piece.
-pub(crate) const SCAN_MAX: usize = 1 << 20;
+/// At most so many extents are dropped in one change of a file. While they are read and it is decided, the
+/// server answers nobody: four times as many took 0.6 s, and others take its tablets after 0.2 s.
+pub(crate) const SCAN_MAX: usize = 1 << 17;
 
 /// The extents that overlap with `start..end`, by file offset.
 pub(crate) fn overlapping(
