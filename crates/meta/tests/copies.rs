@@ -407,18 +407,25 @@ fn a_member_whose_log_was_cut_stays_one_though_nothing_changes() {
     }
 }
 
-#[test]
-fn the_first_entries_of_a_tablet_that_come_late_are_no_copy_of_what_a_member_dropped() {
+/// The second member of the root's tablet, which lies at this position, cannot read a name of it.
+fn with_a_spoilt_member() -> (Cluster, Position) {
     let mut cluster = cluster(3);
     let root = cluster.root(ALICE).grant;
     let home = root.body.seat.home;
     (0..20).for_each(|number| _ = cluster.create(ALICE, &root, &format!("f{number}")).unwrap());
     cluster.pass(Duration::from_millis(500));
+    let register = cluster.register_of(home);
+    cluster.may_complain = true;
+    spoil(&mut cluster, register.members[1], register.serial, |key| matches!(key, Key::Name(..)));
+    cluster.pass(Duration::from_secs(1));
+    (cluster, home)
+}
+
+#[test]
+fn the_first_entries_of_a_tablet_that_come_late_are_no_copy_of_what_a_member_dropped() {
+    let (mut cluster, home) = with_a_spoilt_member();
     let before = cluster.register_of(home);
     let member = before.members[1];
-    cluster.may_complain = true;
-    spoil(&mut cluster, member, before.serial, |key| matches!(key, Key::Name(..)));
-    cluster.pass(Duration::from_secs(1));
     let first = cluster.hosts.get_mut(&before.owner).unwrap().log.read(None, usize::MAX).unwrap();
     let is_first = |record: &LoggedRecord| record.serial == before.serial && record.index == LogIndex(1);
     let (_, first) = first.into_iter().find(|(_, record)| is_first(record)).unwrap();
@@ -455,16 +462,8 @@ fn the_first_entries_of_a_tablet_that_come_late_are_no_copy_of_what_a_member_dro
 
 #[test]
 fn a_member_that_dropped_what_it_could_not_read_counts_no_more_though_nothing_changes() {
-    let mut cluster = cluster(3);
-    let root = cluster.root(ALICE).grant;
-    let home = root.body.seat.home;
-    (0..20).for_each(|number| _ = cluster.create(ALICE, &root, &format!("f{number}")).unwrap());
-    cluster.pass(Duration::from_millis(500));
+    let (mut cluster, home) = with_a_spoilt_member();
     let before = cluster.register_of(home);
-    let member = before.members[1];
-    cluster.may_complain = true;
-    spoil(&mut cluster, member, before.serial, |key| matches!(key, Key::Name(..)));
-    cluster.pass(Duration::from_secs(1));
     cluster.send(before.owner, Event::Compare(vec![before.serial]));
     cluster.pass(Duration::from_secs(4));
     let after = cluster.register_of(home);

@@ -37,7 +37,7 @@ pub enum EntryKind {
     Changes,
     /// With it an epoch has begun: what lower epochs have behind it is void.
     Epoch,
-    /// Without changes: whoever applies it computes a digest of the tablet's records as of this entry.
+    /// Without changes: a server that applies it computes a digest of the tablet's records as of this entry.
     Compare,
     /// Everything before it is void: servers that moved tablets without learners wrote this.
     Replacement,
