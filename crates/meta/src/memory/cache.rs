@@ -5,9 +5,10 @@
 //! order, so whatever was read before that is delivered before the confirmation, while the overlay still
 //! corrects it.
 
+use crate::memory::clean::Clean;
 use crate::memory::file_extents::{FileExtents, Known};
 use crate::record::{Key, Record};
-use bearing_types::{IdMap, LogIndex, NodeId};
+use bearing_types::{LogIndex, NodeId};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
@@ -24,25 +25,14 @@ pub struct Slot {
 #[derive(Debug)]
 pub struct Cache {
     overlay: BTreeMap<Key, Slot>,
-    young: Map,
-    old: Map,
-    generation_entries_max: usize,
+    clean: Clean,
     extents: FileExtents,
 }
 
-type Map = IdMap<Key, Option<Record>>;
-
 impl Cache {
-    /// A cache of at most about `entries_max` clean entries. At least 4,096 are kept, so that what one
-    /// operation reads always fits: a batch of steps.
+    /// A cache of at most about `entries_max` clean entries, and of at least 4,096.
     pub fn new(entries_max: usize) -> Cache {
-        Cache {
-            overlay: BTreeMap::new(),
-            young: Map::default(),
-            old: Map::default(),
-            generation_entries_max: (entries_max / 2).max(2048),
-            extents: FileExtents::default(),
-        }
+        Cache { overlay: BTreeMap::new(), clean: Clean::new(entries_max), extents: FileExtents::default() }
     }
 
     /// What is known of a key; `None` if the store must be asked.
@@ -50,27 +40,19 @@ impl Cache {
         if let Some(slot) = self.overlay.get(key) {
             return Some(slot.clone());
         }
-        if let Some(record) = self.young.get(key) {
-            return Some(Slot { record: record.clone(), index: LogIndex::ZERO });
-        }
-        let record = self.old.remove(key)?;
-        self.insert_clean(*key, record.clone());
-        Some(Slot { record, index: LogIndex::ZERO })
+        self.clean.get(key).map(|record| Slot { record, index: LogIndex::ZERO })
     }
 
     /// Takes what the store said of a key, unless something newer is known.
     pub fn loaded(&mut self, key: Key, record: Option<Record>) {
-        let known =
-            self.overlay.contains_key(&key) || self.young.contains_key(&key) || self.old.contains_key(&key);
-        if !known {
-            self.insert_clean(key, record);
+        if !self.overlay.contains_key(&key) && !self.clean.contains(&key) {
+            self.clean.insert(key, record);
         }
     }
 
     /// Notes a change made by the log record `index`.
     pub fn change(&mut self, key: Key, record: Option<Record>, index: LogIndex) {
-        self.young.remove(&key);
-        self.old.remove(&key);
+        self.clean.remove(&key);
         self.overlay.insert(key, Slot { record, index });
     }
 
@@ -79,8 +61,11 @@ impl Cache {
         for key in keys {
             if self.overlay.get(&key).is_some_and(|slot| slot.index <= up_to) {
                 let slot = self.overlay.remove(&key).expect("seen just now");
-                self.extents.applied(&key, slot.record.as_ref());
-                self.insert_clean(key, slot.record);
+                match key {
+                    // Extents are asked for by range only.
+                    Key::Extent(..) => self.extents.applied(&key, slot.record.as_ref()),
+                    _ => self.clean.insert(key, slot.record),
+                }
             }
         }
     }
@@ -126,14 +111,7 @@ impl Cache {
     /// How many entries are held, clean and not.
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.overlay.len() + self.young.len() + self.old.len()
-    }
-
-    fn insert_clean(&mut self, key: Key, record: Option<Record>) {
-        if self.young.len() >= self.generation_entries_max {
-            self.old = std::mem::take(&mut self.young);
-        }
-        self.young.insert(key, record);
+        self.overlay.len() + self.clean.len()
     }
 }
 

@@ -13,8 +13,9 @@ use bearing_types::NodeId;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// Files with more extents are not held.
-pub(crate) const EXTENTS_MAX: usize = 1 << 19;
+/// Files with more extents are not held: while they come into memory the server answers nobody, 0.1 s for so
+/// many.
+pub(crate) const EXTENTS_MAX: usize = 300_000;
 /// Files of one generation; two are held.
 const FILES_MAX: usize = 64;
 /// Extents of one generation, when a file gets into it: about 30 MB.

@@ -2,6 +2,7 @@
 //! extents of files, what quotas use.
 
 mod cache;
+mod clean;
 pub(crate) mod file_extents;
 pub(crate) mod quota_table;
 
