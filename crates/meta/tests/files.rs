@@ -392,9 +392,24 @@ fn a_file_of_very_many_extents_is_written_at_both_ends_at_once_and_cut_to_nothin
     cluster.pass(std::time::Duration::from_secs(1));
     assert_eq!(page(&mut cluster, node, last - 4, 10).0, expected);
 
-    let change = AttributeChange { size: Some(5), ..AttributeChange::default() };
-    let call = Call::SetAttributes { node, who: root_user(), change, token: Some(token) };
-    let cut = attributes(cluster.call(ALICE, node.home, call).unwrap());
+    let shorter = |size| {
+        let change = AttributeChange { size: Some(size), ..AttributeChange::default() };
+        Call::SetAttributes { node, who: root_user(), change, token: Some(token) }
+    };
+    let hole = |start, end| {
+        let (size_min, set_ids) = (0, SetIds::Keep);
+        Call::MakeHole { node, token, start, end, size_min, set_ids }
+    };
+    // Not all at once: nobody would be answered meanwhile.
+    for much in [shorter(5), hole(5, last)] {
+        assert_eq!(cluster.call(ALICE, node.home, much).unwrap_err(), Code::TooLarge);
+    }
+    let third = last / 3;
+    let cut = attributes(cluster.call(ALICE, node.home, shorter(2 * third)).unwrap());
+    assert_eq!(cut.size, 2 * third);
+    let cut = attributes(cluster.call(ALICE, node.home, hole(5, third)).unwrap());
+    assert_eq!(cut.size, 2 * third);
+    let cut = attributes(cluster.call(ALICE, node.home, shorter(5)).unwrap());
     assert_eq!((cut.size, cut.space), (5, 5));
     assert_eq!(page(&mut cluster, node, 0, 10), (vec![extent(0, 5, 1_000_000)], true));
 }

@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::operation::{Answer, OpenFile, SeekTarget};
 use crate::state::files::Step;
 use bearing_proto::client::{Body, Call, LeaseKey};
+use bearing_proto::rules::FILE_BYTES_MAX;
 use bearing_types::{Code, NodeId, SetIds};
 use std::ops::Range;
 
@@ -66,8 +67,37 @@ impl Context {
         }
     }
 
-    /// Has a hole made, whatever is buffered.
+    /// Has a hole made, whatever is buffered: in pieces if a server refuses to drop so many extents at once.
     pub(super) async fn ask_hole(
+        &self,
+        (file, node): (OpenFile, NodeId),
+        range: Range<u64>,
+        size_min: u64,
+        set_ids: SetIds,
+    ) -> Result<(), Code> {
+        if size_min > FILE_BYTES_MAX {
+            return Err(Code::TooLarge);
+        }
+        match self.ask_piece_of_hole((file, node), range.clone(), size_min, set_ids).await {
+            Err(Code::TooLarge) => {}
+            done => return done,
+        }
+        let handle = self.with(|state| state.files.handle(node)).ok_or(Code::InvalidArgument)?;
+        // Beyond its end there is nothing to drop.
+        let end = range.end.min(self.ask_attributes(handle).await?.attributes.size);
+        let (mut at, mut step) = (range.start, end.saturating_sub(range.start).div_ceil(2));
+        while at < end {
+            let piece = at..end.min(at.saturating_add(step));
+            match self.ask_piece_of_hole((file, node), piece.clone(), size_min, set_ids).await {
+                Ok(()) => (at, step) = (piece.end, step.saturating_mul(2)),
+                Err(Code::TooLarge) if step > 1 => step /= 2,
+                Err(code) => return Err(code),
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask_piece_of_hole(
         &self,
         (file, node): (OpenFile, NodeId),
         range: Range<u64>,

@@ -57,6 +57,15 @@ impl Context {
     }
 
     async fn ask_open(&self, node: Handle, who: &Credentials, wish: OpenWish) -> Result<Answer, Code> {
+        loop {
+            match self.ask_open_once(node, who, wish).await {
+                Err(Code::TooLarge) if wish.truncate => self.cut_in_steps(node, who, 0, None).await?,
+                done => return done,
+            }
+        }
+    }
+
+    async fn ask_open_once(&self, node: Handle, who: &Credentials, wish: OpenWish) -> Result<Answer, Code> {
         let OpenWish { read, write, truncate, execute } = wish;
         let call = Call::Open { node, who: who.clone(), read, write, truncate, execute };
         if !write && !truncate {

@@ -5,6 +5,7 @@ use crate::delegation::decide::Local;
 use crate::operation::{Answer, Found, OpenFile};
 use crate::state::lease::node_keys;
 use bearing_proto::client::{AttributeChange, Body, Call, Handle};
+use bearing_proto::grant::OpenToken;
 use bearing_types::{Code, Credentials, FileType};
 
 impl Context {
@@ -73,17 +74,59 @@ impl Context {
             }
         }
         let token = self.with(|state| file.and_then(|file| state.files.token(file)));
+        loop {
+            match self.ask_change(node, file_type, who, change, token).await {
+                Err(Code::TooLarge) if change.size.is_some() => {
+                    self.cut_in_steps(node, who, change.size.unwrap_or(0), token).await?
+                }
+                done => return done.map(Answer::Found),
+            }
+        }
+    }
+
+    async fn ask_change(
+        &self,
+        node: Handle,
+        file_type: FileType,
+        who: &Credentials,
+        change: AttributeChange,
+        token: Option<OpenToken>,
+    ) -> Result<Found, Code> {
         let keys = node_keys(node.node, file_type == FileType::Directory);
         let call = Call::SetAttributes { node, who: who.clone(), change, token };
-        let found = self
-            .change(keys, node.home, call, |state, answered| {
-                if let Some(size) = change.size {
-                    state.files.truncated(node.node, size);
-                }
-                state.take_node_body(answered)
-            })
-            .await??;
-        Ok(Answer::Found(found))
+        self.change(keys, node.home, call, |state, answered| {
+            if let Some(size) = change.size {
+                state.files.truncated(node.node, size);
+            }
+            state.take_node_body(answered)
+        })
+        .await?
+    }
+
+    /// Makes a file shorter from its end, down to about `size`: a server refuses to drop very many extents
+    /// at once. Whoever asks for the size then has less to drop. `TooLarge` if nothing is to be dropped.
+    pub(crate) async fn cut_in_steps(
+        &self,
+        node: Handle,
+        who: &Credentials,
+        size: u64,
+        token: Option<OpenToken>,
+    ) -> Result<(), Code> {
+        let mut end = self.ask_attributes(node).await?.attributes.size;
+        let mut step = end.saturating_sub(size) / 2;
+        if step == 0 {
+            return Err(Code::TooLarge);
+        }
+        while step > 0 && end - size > step {
+            let shorter = AttributeChange { size: Some(end - step), ..AttributeChange::default() };
+            match self.ask_change(node, FileType::Regular, who, shorter, token).await {
+                // Extents may be fewer further in front: 2^17 empty steps must not be.
+                Ok(_) => (end, step) = (end - step, step * 2),
+                Err(Code::TooLarge) => step /= 2,
+                Err(code) => return Err(code),
+            }
+        }
+        if step > 0 { Ok(()) } else { Err(Code::TooLarge) }
     }
 
     pub(crate) async fn read_link(&self, node: Handle) -> Result<Answer, Code> {

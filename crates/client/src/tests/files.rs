@@ -422,6 +422,23 @@ fn cutting_a_file_writes_out_first_and_later_reads_see_the_cut() {
 }
 
 #[test]
+fn a_file_of_very_many_extents_is_opened_empty_although_its_server_drops_few_at_once() {
+    let (mut world, mut servers) = stage();
+    let (file, node) = create_open(&mut world, &mut servers, "a");
+    for at in 0..40 {
+        done(&mut world, &mut servers, write(file, at * 100, b"extent"));
+        done(&mut world, &mut servers, Operation::Flush { file });
+    }
+    servers.dropped_max = 4;
+    servers.log.clear();
+    let Operation::Open { node, who, read: wants, write, execute, .. } = open(node, true) else { panic!() };
+    let emptied = Operation::Open { node, who, read: wants, write, truncate: true, execute };
+    let file = opened(servers.perform(&mut world, emptied));
+    assert_eq!(read(&mut world, &mut servers, file, 0, 100), b"");
+    assert!((10..40).contains(&servers.log.len()), "{:?}", servers.log);
+}
+
+#[test]
 fn an_unlinked_open_file_is_kept_and_released_at_the_last_close() {
     let (mut world, mut servers) = stage();
     let (file, node) = create_open(&mut world, &mut servers, "a");
@@ -581,7 +598,7 @@ proptest! {
     #[test]
     fn a_file_is_a_plain_array_of_bytes_whatever_is_lost_repeated_or_put_off(
         steps in steps(), seed: u64, faults in 0u64..150, lease in prop_oneof![Just(0u32), Just(3000)],
-        buffer in 200usize..2000,
+        buffer in 200usize..2000, dropped_max in prop_oneof![2 => Just(usize::MAX), 1 => 1usize..4],
     ) {
         let config = ClientConfig {
             file_buffer_bytes_max: buffer,
@@ -592,7 +609,7 @@ proptest! {
         };
         let mut world = World::open_with(config);
         let mut servers = Servers::new(seed);
-        servers.lease = lease;
+        (servers.lease, servers.dropped_max) = (lease, dropped_max);
         let (mut file, node) = create_open(&mut world, &mut servers, "a");
         servers.faults = faults;
         let mut oracle: Vec<u8> = Vec::new();

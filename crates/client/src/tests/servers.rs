@@ -72,6 +72,8 @@ pub struct Servers {
     /// Chunks whose writers are done with them, and the bytes that they say to have committed.
     pub finished: BTreeMap<ChunkId, u64>,
     pub commits_fail: Option<Code>,
+    /// So many extents of a file are dropped at once.
+    pub dropped_max: usize,
     /// What there is room for.
     pub bytes_free: u64,
     random: Random,
@@ -99,6 +101,7 @@ impl Servers {
             holes_at_seal: Vec::new(),
             finished: BTreeMap::new(),
             commits_fail: None,
+            dropped_max: usize::MAX,
             bytes_free: 1 << 40,
             random: Random::new(seed),
             faults: 0,
@@ -289,6 +292,9 @@ impl Servers {
             Call::MakeHole { node, start, end, size_min, .. } => {
                 self.log("make hole");
                 let record = self.files.get_mut(&node.node).ok_or(Code::Stale)?;
+                if record.extents.parts(*start..*end).count() > self.dropped_max {
+                    return Err(Code::TooLarge);
+                }
                 let kept: Vec<_> =
                     record.extents.parts(0..*start).chain(record.extents.parts(*end..u64::MAX)).collect();
                 let attributes = &mut record.attributes;
@@ -363,6 +369,9 @@ impl Servers {
 
     fn cut(&mut self, node: &Handle, size: u64) -> Result<(), Code> {
         let record = self.files.get_mut(&node.node).ok_or(Code::Stale)?;
+        if record.extents.parts(size..u64::MAX).count() > self.dropped_max {
+            return Err(Code::TooLarge);
+        }
         let kept: Vec<_> = record.extents.parts(0..size).collect();
         record.extents = ExtentMap::empty(Version(1));
         for stored in kept {

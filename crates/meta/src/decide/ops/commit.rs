@@ -4,7 +4,7 @@
 
 use crate::decide::maintenance;
 use crate::decide::ops::rights;
-use crate::decide::rules::extents::{self, Freed, SCAN_MAX};
+use crate::decide::rules::extents::{self, Freed};
 use crate::decide::rules::{namespace, quotas};
 use crate::record::{ExtentRecord, NodeContent, NodeRecord};
 use crate::view::{Decide, Stop, View};
@@ -14,6 +14,9 @@ use bearing_proto::grant::{Capability, OpenToken};
 use bearing_proto::rules::{self, Committed, FILE_BYTES_MAX};
 use bearing_types::{Amount, Code, SetIds, Wall};
 use std::collections::BTreeMap;
+
+/// At most so many extents are covered by one commit: 512 MiB of a file that was written in pages of 4 KiB.
+const COVERED_MAX: usize = 1 << 17;
 
 /// What is to be part of a file.
 #[derive(Clone, Copy)]
@@ -68,8 +71,8 @@ pub(super) fn put(
     let size = record.attributes.size;
     let covered = written.iter().map(|extent| extent.file_offset..extent_end(extent).min(size)).collect();
     let covered = extents::joined(covered);
-    let before = extents::overlapping_any(view, handle.node, &covered, SCAN_MAX)?;
-    if before.len() >= SCAN_MAX {
+    let before = extents::overlapping_any(view, handle.node, &covered, COVERED_MAX)?;
+    if before.len() >= COVERED_MAX {
         return Err(Stop::Refuse(Code::TooLarge));
     }
     let mut after = before.clone();

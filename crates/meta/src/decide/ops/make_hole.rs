@@ -2,7 +2,7 @@
 //! become longer, never shorter.
 
 use crate::decide::ops::rights;
-use crate::decide::rules::extents::{self, Freed, SCAN_MAX};
+use crate::decide::rules::extents::{self, DROPPED_MAX, Freed};
 use crate::decide::rules::namespace;
 use crate::record::NodeContent;
 use crate::view::{Decide, Stop, View};
@@ -29,8 +29,8 @@ pub(super) fn decide(
         return Err(Stop::Refuse(Code::TooLarge));
     }
     let end = range.end.min(record.attributes.size);
-    let before = extents::overlapping(view, handle.node, range.start, end, SCAN_MAX)?;
-    if before.len() >= SCAN_MAX {
+    let before = extents::overlapping(view, handle.node, range.start, end, DROPPED_MAX)?;
+    if before.len() >= DROPPED_MAX {
         return Err(Stop::Refuse(Code::TooLarge));
     }
     let mut after = before.clone();
