@@ -166,3 +166,25 @@ fn a_data_server_refuses_an_emptied_disk_until_it_is_said_that_the_other_is_lost
     cluster.run(&["up", "--detach"]).ok();
     assert_there(&cluster, "/one");
 }
+
+#[test]
+fn an_older_copy_of_the_registers_is_noticed() {
+    let cluster = TestCluster::new("older-registers");
+    cluster.up(&[]).ok();
+    cluster.down().ok();
+    let (directory, root) = (cluster.file("coordinator"), cluster.root().to_owned());
+    let (directory, root) = (directory.display(), root.display());
+    shell(&format!("cp -a {directory} {root}/older")).ok();
+    // Every start gives new epochs.
+    cluster.run(&["up", "--detach"]).ok();
+    put(&cluster, "/one");
+    cluster.down().ok();
+    shell(&format!("mv {directory} {root}/newest && mv {root}/older {directory}")).ok();
+    let said = up_says(&cluster, "metadata-1");
+    assert!(said.contains("registers are older than what this server has of tablet"), "{said}");
+
+    shell(&format!("rm -r {directory} && mv {root}/newest {directory}")).ok();
+    cluster.run(&["up", "--detach"]).ok();
+    assert_there(&cluster, "/one");
+    cluster.run(&["check"]).ok();
+}

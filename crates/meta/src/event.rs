@@ -247,6 +247,8 @@ pub enum Note {
     /// The coordinator holds what this program cannot read: nothing is accepted any more, and starting again
     /// would not help.
     Unreadable(String),
+    /// The coordinator's registers are older than what is known of them here.
+    OlderRegisters,
     /// The disk is not the one that this server was registered with, or an older state of it: nothing is
     /// served, and starting again would not help.
     WrongDisk(String),

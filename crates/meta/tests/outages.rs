@@ -220,6 +220,28 @@ fn a_swap_whose_answer_was_lost_counts() {
     }
 }
 
+#[test]
+fn an_owner_whose_swap_is_not_answered_sees_in_the_registers_that_it_took_effect() {
+    let mut cluster = Cluster::with_copies(5, 3);
+    cluster.open_session(ALICE);
+    let home = cluster.root(ALICE).grant.body.seat.home;
+    let register = cluster.register_of(home);
+    let member = register.members[1];
+    cluster.swaps_unanswered = u32::MAX;
+    cluster.kill(member);
+    let mut swapped = None;
+    for step in 0..400 {
+        cluster.pass(Duration::from_millis(5));
+        let owner = &cluster.hosts[&register.owner].machine;
+        let served = owner.serving().find(|(block, _)| *block == register.block);
+        let (_, epoch) = served.expect("it is served all the time");
+        if epoch > register.epoch {
+            swapped.get_or_insert(step);
+        }
+    }
+    assert!(swapped.is_some(), "it goes on without the member");
+}
+
 // --- leases after a restart ---
 
 fn chmod(cluster: &mut Cluster, session: SessionId, node: Handle) -> Option<Answer> {

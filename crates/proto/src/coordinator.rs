@@ -286,37 +286,73 @@ pub struct Register {
     pub value: Vec<u8>,
 }
 
-/// What a coordinator with these registers answers. It decides nothing; compare-and-swap is the engine's.
-pub fn answer(registers: &mut dyn Coordinator, ask: Ask) -> Told {
-    let result = body(registers, ask.call).map_err(|error| error.to_string());
-    Told { id: ask.id, result }
+/// What a coordinator answers. It decides nothing; compare-and-swap is the engine's. But it changes nothing
+/// in registers that were put back from an older copy: epochs that were had already would be given away
+/// again. So who wants a tablet says first up to which version it knows the registers.
+#[derive(Clone, Debug, Default)]
+pub struct Registrar {
+    older: bool,
+    /// Servers that have asked what changed.
+    met: BTreeSet<ServerId>,
 }
 
-fn body(registers: &mut dyn Coordinator, call: AskCall) -> EngineResult<TellBody> {
-    match call {
-        AskCall::Read { key } => Ok(TellBody::Register(registers.read(&key)?.map(register))),
-        AskCall::Changes { prefix, since } => {
-            let Changes { version, whole, found } = registers.changes(&prefix, since)?;
-            let present = found.present.into_iter().map(register).collect();
-            Ok(TellBody::Registers(RegisterChanges { version, whole, present, absent: found.absent }))
-        }
-        AskCall::Swap { changes } => {
-            check_swap(&changes)?;
-            match registers.swap(&changes)? {
-                Swap::Done(version) => Ok(TellBody::Swapped(version)),
-                Swap::Conflict(found) => Ok(TellBody::Conflict {
-                    present: found.present.into_iter().map(register).collect(),
-                    absent: found.absent,
-                }),
+impl Registrar {
+    /// Somebody asked who knows a version that these registers never had.
+    pub fn has_older(&self) -> bool {
+        self.older
+    }
+
+    /// What a coordinator with these registers answers a server.
+    pub fn answer(&mut self, registers: &mut dyn Coordinator, asker: ServerId, ask: Ask) -> Told {
+        let result = self.body(registers, asker, ask.call).map_err(|error| error.to_string());
+        Told { id: ask.id, result }
+    }
+
+    fn body(
+        &mut self,
+        registers: &mut dyn Coordinator,
+        asker: ServerId,
+        call: AskCall,
+    ) -> EngineResult<TellBody> {
+        match call {
+            AskCall::Read { key } => Ok(TellBody::Register(registers.read(&key)?.map(register))),
+            AskCall::Changes { prefix, since } => {
+                let Changes { version, whole, found } = registers.changes(&prefix, since)?;
+                self.older |= since > version;
+                self.met.insert(asker);
+                let present = found.present.into_iter().map(register).collect();
+                Ok(TellBody::Registers(RegisterChanges { version, whole, present, absent: found.absent }))
+            }
+            AskCall::Swap { changes } => {
+                self.check_swap(asker, &changes)?;
+                match registers.swap(&changes)? {
+                    Swap::Done(version) => Ok(TellBody::Swapped(version)),
+                    Swap::Conflict(found) => Ok(TellBody::Conflict {
+                        present: found.present.into_iter().map(register).collect(),
+                        absent: found.absent,
+                    }),
+                }
+            }
+            AskCall::Sessions | AskCall::Tablets | AskCall::Compare { .. } => {
+                Err(EngineError::Failed { doing: "only metadata servers know that".to_owned() })
             }
         }
-        AskCall::Sessions | AskCall::Tablets | AskCall::Compare { .. } => {
-            Err(EngineError::Failed { doing: "only metadata servers know that".to_owned() })
-        }
+    }
+
+    fn check_swap(&self, asker: ServerId, changes: &[RegisterChange]) -> EngineResult<()> {
+        let of_tablets = changes.iter().any(|change| change.key.starts_with(TABLET_PREFIX));
+        let doing = if self.older {
+            "change registers that are older than servers know; put the newest copy of them back".to_owned()
+        } else if of_tablets && !self.met.contains(&asker) {
+            "change registers of tablets for one that has not asked what changed".to_owned()
+        } else {
+            return check_keys(changes);
+        };
+        Err(EngineError::Failed { doing })
     }
 }
 
-fn check_swap(changes: &[RegisterChange]) -> EngineResult<()> {
+fn check_keys(changes: &[RegisterChange]) -> EngineResult<()> {
     let doing = if changes.len() > SWAP_MAX {
         format!("{} registers in one swap: {SWAP_MAX} at most", changes.len())
     } else {
@@ -345,9 +381,32 @@ mod tests {
     }
 
     fn told(registers: &mut MemCoordinator, call: AskCall) -> TellBody {
-        let told = answer(registers, Ask { id: 7, call });
+        let told = Registrar::default().answer(registers, ServerId(1), Ask { id: 7, call });
         assert_eq!(told.id, 7);
         told.result.expect("registers in memory never fail")
+    }
+
+    #[test]
+    fn nothing_is_changed_in_registers_that_are_older_than_a_server_knows() {
+        let mut older = MemCoordinator::default();
+        told(&mut older, swap(None, b"1"));
+        let mut newest = older.clone();
+        told(&mut newest, swap(Some(1), b"2"));
+
+        let mut registrar = Registrar::default();
+        let mut answer = |registers: &mut MemCoordinator, asker, call| {
+            registrar.answer(registers, ServerId(asker), Ask { id: 1, call }).result
+        };
+        let tablet = || AskCall::swap(tablet_key(Block::RING), None, Some(Vec::new()));
+        let error = answer(&mut older, 1, tablet()).unwrap_err();
+        assert!(error.contains("has not asked what changed"), "{error}");
+        let listed = |since| AskCall::Changes { prefix: String::new(), since };
+        answer(&mut older, 1, listed(0)).unwrap();
+        answer(&mut older, 2, listed(2)).unwrap();
+        for call in [tablet(), swap(Some(1), b"3")] {
+            let error = answer(&mut older, 1, call).unwrap_err();
+            assert!(error.contains("older than servers know"), "{error}");
+        }
     }
 
     #[test]
@@ -392,7 +451,7 @@ mod tests {
         let mut refused = |count: usize, distinct: usize| {
             let change = |at| RegisterChange::new(format!("k/{}", at % distinct), None, Some(vec![]));
             let call = AskCall::Swap { changes: (0..count).map(change).collect() };
-            answer(&mut registers, Ask { id: 1, call }).result.unwrap_err()
+            Registrar::default().answer(&mut registers, ServerId(1), Ask { id: 1, call }).result.unwrap_err()
         };
         assert!(refused(SWAP_MAX + 1, SWAP_MAX + 1).contains("8193 registers in one swap"));
         assert!(refused(3, 2).contains("k/0 twice"));

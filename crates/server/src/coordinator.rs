@@ -6,7 +6,7 @@ use crate::init::registers_file;
 use crate::post::Post;
 use crate::shell::{self, Driver};
 use bearing_engines_local::RedbCoordinator;
-use bearing_proto::coordinator::{Ask, answer};
+use bearing_proto::coordinator::{Ask, Registrar};
 use bearing_proto::{Message, Sender};
 use bearing_seams::Coordinator;
 use bearing_types::{Mono, Now, Squash};
@@ -24,16 +24,21 @@ pub fn run_coordinator(config: DaemonConfig) -> Result<(), StartError> {
         }
         let registers =
             RedbCoordinator::open(&file).map_err(StartError::engine("open the coordinator's registers"))?;
-        Ok(Registrar { registers, questions: Vec::new() })
+        Ok(Office { registers, registrar: Registrar::default(), questions: Vec::new() })
     })
 }
 
-struct Registrar<C> {
+/// Servers know newer ones.
+const OLDER: &str = "the registers are of an older copy than servers know: nothing is changed in them, so no server takes over for \
+                     another. Stop the coordinator, put the newest copy of registers.redb back, and start it again";
+
+struct Office<C> {
     registers: C,
+    registrar: Registrar,
     questions: Vec<(Sender, Ask)>,
 }
 
-impl<C: Coordinator> Driver for Registrar<C> {
+impl<C: Coordinator> Driver for Office<C> {
     fn take(&mut self, sender: Sender, _squash: Squash, messages: Vec<Message>, _attachment: Vec<u8>) {
         // Only servers may see or change registers.
         if !matches!(sender, Sender::Server(_)) {
@@ -48,7 +53,13 @@ impl<C: Coordinator> Driver for Registrar<C> {
 
     fn turn(&mut self, _now: Now, post: &mut Post) -> Result<(), StartError> {
         for (asker, ask) in std::mem::take(&mut self.questions) {
-            post.answer(asker, &Message::Told(answer(&mut self.registers, ask)), &[]);
+            let Sender::Server(server) = asker else { continue };
+            let before = self.registrar.has_older();
+            let told = self.registrar.answer(&mut self.registers, server, ask);
+            post.answer(asker, &Message::Told(told), &[]);
+            if self.registrar.has_older() && !before {
+                tracing::error!("{OLDER}");
+            }
         }
         Ok(())
     }
@@ -59,6 +70,10 @@ impl<C: Coordinator> Driver for Registrar<C> {
 
     fn is_serving(&self) -> bool {
         true
+    }
+
+    fn disk_failure(&self) -> Option<&str> {
+        self.registrar.has_older().then_some(OLDER)
     }
 
     // Registers carry no times.
@@ -77,14 +92,15 @@ mod tests {
 
     #[test]
     fn clients_are_not_answered() {
-        let mut registrar = Registrar { registers: MemCoordinator::default(), questions: Vec::new() };
+        let (registers, registrar) = (MemCoordinator::default(), Registrar::default());
+        let mut office = Office { registers, registrar, questions: Vec::new() };
         let ask = Ask { id: 1, call: AskCall::Read { key: "server/1".into() } };
-        registrar.take(
+        office.take(
             Sender::Client(bearing_types::SessionId(1)),
             Squash::None,
             vec![Message::Ask(ask)],
             Vec::new(),
         );
-        assert!(registrar.questions.is_empty());
+        assert!(office.questions.is_empty());
     }
 }

@@ -358,6 +358,12 @@ impl TabletKeeper {
                 self.failed = Some(StartError::DiskFailed { server: self.id, reason });
             }
             Note::Unreadable(reason) => self.failed = Some(StartError::Refused(reason)),
+            Note::OlderRegisters => {
+                tracing::error!(
+                    "the coordinator's registers are older than what this server knows of them: it goes on with what it has, and takes nothing \
+                     over; put the newest copy of registers.redb back"
+                );
+            }
             Note::WrongDisk(reason) => {
                 let remedy = remedy(DaemonName::of(self.id), self.copies);
                 self.failed = Some(StartError::Refused(format!("{reason}; {remedy}")));

@@ -6,16 +6,24 @@ use crate::network::{HostId, Way};
 use crate::post::Post;
 use crate::world::{Happening, World};
 use bearing_placement::Tablet;
-use bearing_proto::coordinator::{AskCall, TABLET_PREFIX, TellBody, answer, decode_register};
-use bearing_proto::disk::disk_key;
+use bearing_proto::coordinator::{Ask, AskCall, Registrar, TABLET_PREFIX, TellBody, decode_register};
+use bearing_proto::disk::{DISK_PREFIX, disk_key};
 use bearing_proto::{Message, Sender};
-use bearing_seams::{Coordinator, MemCoordinator, RegisterChange, Swap};
+use bearing_seams::{Changes, Coordinator, MemCoordinator, RegisterChange, Swap};
 use bearing_types::ServerId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+
+/// So many copies of the registers are kept.
+const COPIES_KEPT: usize = 40;
 
 /// See the module.
 pub struct CoordinatorHost {
     registers: MemCoordinator,
+    registrar: Registrar,
+    /// Copies of the registers, each made after a swap.
+    kept: VecDeque<MemCoordinator>,
+    /// What is to be put back in the place of an older copy.
+    newest: Option<MemCoordinator>,
     post: Post,
     hosts: Hosts,
     /// Its answers are late by so much, in nanoseconds; or every other one is lost.
@@ -34,6 +42,9 @@ impl CoordinatorHost {
         let post = Post::new(COORDINATOR_HOST, Sender::Server(COORDINATOR));
         CoordinatorHost {
             registers,
+            registrar: Registrar::default(),
+            kept: VecDeque::new(),
+            newest: None,
             post,
             hosts,
             late: 0,
@@ -54,7 +65,11 @@ impl CoordinatorHost {
             if matches!(ask.call, AskCall::Swap { .. }) {
                 world.counts.add("coordinator: swaps");
             }
-            let told = answer(&mut self.registers, ask);
+            let told = self.registrar.answer(&mut self.registers, asker, ask);
+            if matches!(told.result, Ok(TellBody::Swapped(_))) {
+                self.kept.push_back(self.registers.clone());
+                self.kept.drain(..self.kept.len().saturating_sub(COPIES_KEPT));
+            }
             if matches!(told.result, Ok(TellBody::Conflict { .. })) {
                 world.counts.add("coordinator: swaps that met another's");
             }
@@ -74,8 +89,53 @@ impl CoordinatorHost {
         self.post.flush(world);
     }
 
+    /// Somebody puts an older copy of the registers back, and starts the coordinator. Whether there was one:
+    /// of a time when servers had the same disks, or they would refuse those.
+    pub fn put_older_back(&mut self, number: u64) -> bool {
+        let listed = |registers: &mut MemCoordinator, prefix| {
+            registers.changes(prefix, 0).expect("registers in memory are listed")
+        };
+        let disks = listed(&mut self.registers, DISK_PREFIX).found;
+        let last = listed(&mut self.registers, DISK_PREFIX).version;
+        let older = self.kept.iter_mut().filter_map(|copy| {
+            let Changes { version, found, .. } = listed(copy, DISK_PREFIX);
+            (found == disks && version < last).then_some(&*copy)
+        });
+        let older: Vec<&MemCoordinator> = older.collect();
+        if self.newest.is_some() || older.is_empty() {
+            return false;
+        }
+        let older = older[number as usize % older.len()].clone();
+        self.newest = Some(std::mem::replace(&mut self.registers, older));
+        self.begin();
+        true
+    }
+
+    /// And the newest again.
+    pub fn put_newest_back(&mut self) -> bool {
+        let Some(newest) = self.newest.take() else { return false };
+        self.registers = newest;
+        self.begin();
+        true
+    }
+
+    /// The coordinator starts. Servers that know newer registers than it has are the first to ask it: until
+    /// one of them has, it takes older ones for the newest.
+    pub fn begin(&mut self) {
+        self.registrar = Registrar::default();
+        self.on_way.clear();
+        if let Some(newest) = &mut self.newest {
+            let since = newest.changes("", 0).expect("registers in memory are read").version;
+            let ask = Ask { id: 0, call: AskCall::Changes { prefix: String::new(), since } };
+            self.registrar.answer(&mut self.registers, COORDINATOR, ask);
+        }
+    }
+
     /// Tablets whose registers have changed since this was asked last.
     pub fn news(&mut self) -> Vec<Tablet> {
+        if self.newest.is_some() {
+            return Vec::new();
+        }
         let changes = self.registers.changes(TABLET_PREFIX, self.told).expect("registers in memory are read");
         self.told = changes.version;
         changes.found.present.iter().filter_map(|entry| decode_register(&entry.value).ok()).collect()
@@ -93,7 +153,8 @@ impl CoordinatorHost {
     }
 
     fn tablets(&mut self) -> Vec<Tablet> {
-        let changes = self.registers.changes(TABLET_PREFIX, 0).expect("registers in memory are listed");
+        let registers = self.newest.as_mut().unwrap_or(&mut self.registers);
+        let changes = registers.changes(TABLET_PREFIX, 0).expect("registers in memory are listed");
         changes.found.present.iter().filter_map(|entry| decode_register(&entry.value).ok()).collect()
     }
 

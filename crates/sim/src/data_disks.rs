@@ -14,7 +14,7 @@ use crate::network::HostId;
 use crate::sim::{Sim, index_of};
 use crate::world::Happening;
 use bearing_meta::ChunkRecord;
-use bearing_types::ChunkId;
+use bearing_types::{ChunkId, ServerId};
 use std::collections::BTreeMap;
 
 /// A server that was out of reach for less than that counts as lost for nobody.
@@ -102,6 +102,8 @@ impl Sim {
 
     /// A metadata server dies, and somebody starts it on another disk.
     pub(crate) fn give_wrong_disk(&mut self, host: HostId, kind: WrongDisk, spell: u64) {
+        // Two such mistakes at a time are not made.
+        self.put_newest_registers_back();
         self.crash(host);
         let given = match self.hosts.role(host) {
             Role::Metadata(server) => {
@@ -143,7 +145,7 @@ impl Sim {
             return;
         }
         disks.replace_disk(&mut self.world);
-        self.coordinator.forget_disk(server);
+        self.forget_disk(server);
         self.ledger.disk_replaced(host);
         self.crash(host);
     }
@@ -179,10 +181,16 @@ impl Sim {
         self.lost.is_none() && self.away.is_none() && !wrong && self.can_do_without(host)
     }
 
+    /// Whoever changes registers sees first that they are not the newest.
+    fn forget_disk(&mut self, server: ServerId) {
+        self.put_newest_registers_back();
+        self.coordinator.forget_disk(server);
+    }
+
     /// Somebody says that the disk of a data server is lost for good, as `bearing disk replace` does.
     fn register_anew(&mut self, host: HostId) {
         if let Role::Data(server) = self.hosts.role(host) {
-            self.coordinator.forget_disk(server);
+            self.forget_disk(server);
         }
     }
 

@@ -5,21 +5,22 @@
 //! in between leaves what a disk could have kept. A crash may also come in the middle of the commands of one
 //! step, at each named step of a protocol.
 
+mod notes;
+
 use crate::clock::{Instantly, MILLISECOND};
 use crate::cluster::{COORDINATOR, COORDINATOR_HOST, Hosts, Role};
-use crate::complaint::Promise;
 use crate::crash_point::CrashPoints;
 use crate::disks::{Disks, WrongDisk};
 use crate::ledger::Ledger;
 use crate::limits::{Limits, RESERVE_BYTES};
-use crate::nemesis::{Act, Crowded};
+use crate::nemesis::Crowded;
 use crate::network::{HostId, Way};
 use crate::options::Planted;
 use crate::post::Post;
 use crate::world::{Happening, World};
 use bearing_meta::{
-    AppendNumber, Bound, Command, Config, DiskSpace, Event, Failing, Headroom, LoadResult, LogEntry,
-    MetaServer, Note, RecoverError, Recovered, RingView, compared_pairs,
+    AppendNumber, Bound, Command, Config, DiskSpace, Event, Headroom, LoadResult, LogEntry, MetaServer,
+    RecoverError, Recovered, RingView, compared_pairs,
 };
 use bearing_placement::Tablet;
 use bearing_proto::client::Answer;
@@ -96,6 +97,8 @@ pub struct MetaHost {
     pub crash_points: CrashPoints,
     /// It wants to die now, and why.
     pub dying: Option<String>,
+    /// It has refused the coordinator's registers.
+    pub waits_for_registers: bool,
     /// The record that makes entries void, until it is stable.
     voiding: Option<AppendNumber>,
 }
@@ -142,6 +145,7 @@ impl MetaHost {
             fail_sync: false,
             crash_points: CrashPoints::default(),
             dying: None,
+            waits_for_registers: false,
             voiding: None,
         }
     }
@@ -200,7 +204,7 @@ impl MetaHost {
         self.jobs.clear();
         self.wake_at = None;
         self.fail_sync = false;
-        (self.dying, self.voiding) = (None, None);
+        (self.dying, self.voiding, self.waits_for_registers) = (None, None, false);
         self.stuck = false;
         self.unapplied = Unapplied::default();
         self.flushed = None;
@@ -545,80 +549,6 @@ impl MetaHost {
     fn send(&mut self, world: &mut World, server: ServerId, message: &Message) {
         let Some(host) = self.hosts.host_of(server) else { return };
         self.post.send(world, host, Sender::Server(server), Way::Datagram, message, &[]);
-    }
-
-    fn note(&mut self, world: &mut World, ledger: &mut Ledger, note: Note) {
-        world.tell(|| format!("{}: {note:?}", self.server));
-        match note {
-            Note::Serving(tablet, epoch) => {
-                world.counts.add("meta: tablets taken");
-                // A member with an older disk may have learnt all of it anew.
-                let learnt = world.copies > 1 && self.disks.has_less();
-                if let Some(wrong) = self.disks.wrong().filter(|_| !learnt) {
-                    let what = format!("{} serves {tablet} from {wrong}", self.server);
-                    ledger.blame(world, Promise::RightDisk, what);
-                }
-                ledger.serving(world, self.host, tablet, epoch);
-            }
-            Note::Counting(tablet, epoch, server) => {
-                let host = self.hosts.host_of(server);
-                host.into_iter().for_each(|host| ledger.counts(tablet, epoch, host));
-            }
-            Note::TakingOver(..) => world.counts.add("meta: tablets claimed of a silent server"),
-            Note::SwappedOut(_, _, Failing::Silent(..)) => {
-                world.counts.add("meta: silent members swapped out")
-            }
-            Note::SwappedOut(_, _, Failing::Stuck(_)) => world.counts.add("meta: stuck members swapped out"),
-            Note::SwappedOut(_, _, Failing::Lost) => {
-                world.counts.add("meta: members that lost entries swapped out")
-            }
-            Note::Left(_) => world.counts.add("meta: tablets left"),
-            Note::Failed(reason) | Note::Unreadable(reason) => {
-                world.counts.add("meta: stopped after a failure");
-                // No fault of a disk that is drawn.
-                if !reason.starts_with("sync the tablet log") {
-                    let what = format!("{} stops: {reason}", self.server);
-                    ledger.blame(world, Promise::NoPanic, what);
-                }
-                self.dying = Some(format!("it failed: {reason}"));
-            }
-            Note::WrongDisk(reason) => {
-                world.counts.add("meta: refused a disk that is not the right one");
-                if self.disks.wrong().is_none() && !self.started_spoilt && self.spoilt.is_none() {
-                    let what = format!("{} refuses its own disk: {reason}", self.server);
-                    ledger.blame(world, Promise::RightDisk, what);
-                }
-                // A person has to do something first.
-                self.machine = None;
-            }
-            Note::Headroom(_) | Note::Taken(..) => {}
-            Note::DamagedStore(what) => {
-                world.counts.add("meta: met a record that cannot be read");
-                if world.copies == 1 {
-                    ledger.blame(world, Promise::Readable, format!("{}: {what}", self.server));
-                }
-            }
-            Note::Damaged(what) => {
-                let what = format!("{} says its records are damaged: {what}", self.server);
-                ledger.blame(world, Promise::Readable, what);
-            }
-            Note::Step(name) => {
-                if name == "entries are void" {
-                    self.voiding = self.gathered.last().map(|(number, _)| *number);
-                }
-                if !self.crash_points.meet(&mut world.counts, &mut self.rng, "", name) {
-                    return;
-                }
-                // What a step means for others they know a moment later, and who led to it may die of it too.
-                let soon = self.rng.below(5 * MILLISECOND);
-                let downtime = self.rng.between(20, 900) * MILLISECOND;
-                match self.rng.below(3) {
-                    0 => world.after(soon, Happening::Act(Act::Crash(self.host, downtime))),
-                    1 => world.after(soon, Happening::Act(Act::Crash(self.heard_last, downtime))),
-                    _ => self.dying = Some(format!("a crash at {name:?}")),
-                }
-            }
-        }
     }
 
     // --- the disk ---

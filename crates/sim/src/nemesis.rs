@@ -88,6 +88,10 @@ pub enum Act {
     /// The coordinator's answers are late by so many nanoseconds, and perhaps half of them lost, for so many
     /// nanoseconds.
     Dawdle(u64, bool, u64),
+    /// An older copy of the coordinator's registers, drawn by a number, is put back for so long.
+    OlderRegisters(u64, u64),
+    /// And the newest one again.
+    NewestRegisters,
     /// They come at once again.
     Hasten,
     /// A record of a tablet that a metadata server has, both drawn by this number, cannot be read, for so
@@ -149,6 +153,8 @@ impl Act {
             Act::Freeze(_, true, _) => "a disk does nothing",
             Act::Freeze(..) => "a process is stopped",
             Act::Dawdle(..) => "the coordinator is slow",
+            Act::OlderRegisters(..) => "the coordinator's registers shall be older",
+            Act::NewestRegisters => "an end",
         }
     }
 }
@@ -234,7 +240,7 @@ impl Nemesis {
         let spell = self.spell();
         let weights = [
             50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 45, 4, 40, 20, 25, 18, 4, 10, 8, 8,
-            8, 8, 6, 25, 8, 20, 8, 20,
+            8, 8, 6, 25, 8, 20, 8, 20, 8,
         ];
         match self.rng.weighted(&weights) {
             0 => Act::Crash(self.one_of(hosts.metadata()), downtime),
@@ -270,6 +276,7 @@ impl Nemesis {
             30 => self.crash_two(downtime),
             31 => self.overtake(),
             32 => Act::CutFromHome(self.rng.next(), self.rng.between(33_000, 50_000) * MILLISECOND),
+            33 => Act::OlderRegisters(self.rng.next(), self.rng.between(3, 20) * SECOND),
             _ => Act::Spoil(self.one_of(hosts.metadata()), self.rng.next(), spell),
         }
     }

@@ -84,6 +84,32 @@ impl Sim {
         self.world.after(spell, Happening::Act(Act::Hasten));
     }
 
+    /// Somebody puts an older copy of the coordinator's registers back, and sees the mistake after so long.
+    pub(crate) fn put_older_registers_back(&mut self, number: u64, spell: u64) {
+        let wrong_disk = self.metadata.iter().any(crate::meta_host::MetaHost::has_wrong_disk);
+        if !wrong_disk && self.coordinator.put_older_back(number) {
+            self.world.counts.add("fault: the coordinator's registers are older");
+            self.world.older_registers = true;
+            self.excuse(spell + LONG);
+            self.world.after(spell, Happening::Act(Act::NewestRegisters));
+        }
+    }
+
+    /// The newest are there again: servers that refused the others are started.
+    pub(crate) fn put_newest_registers_back(&mut self) {
+        if !self.coordinator.put_newest_back() {
+            return;
+        }
+        self.world.older_registers = false;
+        let refused =
+            self.hosts.metadata().filter(|host| self.metadata[index_of(*host, 1)].waits_for_registers);
+        let refused: Vec<HostId> = refused.collect();
+        for host in refused {
+            self.crash(host);
+            self.start_unless_out(host);
+        }
+    }
+
     /// For so long nobody can be expected to get through.
     pub(crate) fn excuse(&mut self, spell: u64) {
         if spell > LONG {
@@ -108,6 +134,7 @@ impl Sim {
         self.out_until.clear();
         self.excused = self.world.now();
         (self.coordinator.late, self.coordinator.loses) = (0, false);
+        self.put_newest_registers_back();
         self.replace_lost();
         let hosts: Vec<HostId> = self.hosts.all().collect();
         hosts.into_iter().for_each(|host| self.world.thaw(host));

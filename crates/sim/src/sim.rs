@@ -501,9 +501,12 @@ impl Sim {
         self.world.tell(|| format!("{host:?} starts"));
         self.reach.starts(host, self.world.now().0);
         self.away = self.away.filter(|away| *away != host);
-        let Sim { world, ledger, recorder, metadata, data, clients, hosts, .. } = self;
+        let Sim { world, ledger, recorder, coordinator, metadata, data, clients, hosts, .. } = self;
         match hosts.role(host) {
-            Role::Coordinator => world.toggle(host),
+            Role::Coordinator => {
+                coordinator.begin();
+                world.toggle(host);
+            }
             Role::Metadata(_) => metadata[index_of(host, 1)].start(world, ledger),
             Role::Data(_) => data[index_of(host, 1 + crate::cluster::METADATA)].start(world),
             Role::Client(number) => clients[number as usize].start(world, recorder),
@@ -574,6 +577,8 @@ impl Sim {
             Act::Outage(host, spell) => self.outage(host, spell),
             Act::Freeze(host, disk_only, spell) => self.freeze(host, disk_only, spell),
             Act::Thaw(host) => self.world.thaw(host),
+            Act::OlderRegisters(number, spell) => self.put_older_registers_back(number, spell),
+            Act::NewestRegisters => self.put_newest_registers_back(),
             Act::Dawdle(late, loses, spell) => self.dawdle(late, loses, spell),
             Act::Hasten => (self.coordinator.late, self.coordinator.loses) = (0, false),
             Act::Cut(ways, spell) => {

@@ -65,6 +65,8 @@ pub struct World {
     pub digests_commands: bool,
     /// Of each tablet.
     pub copies: u8,
+    /// An older copy of the coordinator's registers was put back.
+    pub older_registers: bool,
     /// Whether clients ask for delegations.
     pub delegations: bool,
     /// Whether servers have them compared, again and again.
@@ -108,6 +110,7 @@ impl World {
             digest: Digest::default(),
             digests_commands: false,
             copies: 1,
+            older_registers: false,
             delegations: false,
             compares: false,
             keys: ServerKeys::new(&cluster, enrolment),

@@ -39,6 +39,11 @@ enum Stage {
 }
 
 impl Claim {
+    /// Whether it is asked for, and its register says what was asked for.
+    pub fn is_won_by(&self, register: &Assigned) -> bool {
+        matches!(self.stage, Stage::Asked(_)) && self.wanted == *register
+    }
+
     /// Whether it is asked for in one of these questions.
     pub fn is_asked_in(&self, questions: &[u64]) -> bool {
         matches!(self.stage, Stage::Asked(question) if questions.contains(&question))
@@ -56,7 +61,7 @@ impl MetaServer {
 
     /// Claims what silent servers own and this one is next to serve.
     pub(crate) fn take_over(&mut self, now: Now, out: &mut Vec<Command>) {
-        if self.copies.is_empty() || self.failed || self.is_stuck(now) {
+        if self.copies.is_empty() || self.failed || self.startup.older || self.is_stuck(now) {
             return;
         }
         let (me, mut wanted) = (self.id, Vec::new());
@@ -98,7 +103,7 @@ impl MetaServer {
 
     /// Goes on without members that do not keep up.
     pub(crate) fn swap_out(&mut self, now: Now, out: &mut Vec<Command>) {
-        if self.partners.is_empty() || self.is_stuck(now) {
+        if self.partners.is_empty() || self.startup.older || self.is_stuck(now) {
             return;
         }
         let mut wanted = Vec::new();
@@ -135,7 +140,7 @@ impl MetaServer {
 
     pub(crate) fn claim(&mut self, owner: ServerId, wanted: Assigned, version: u64, out: &mut Vec<Command>) {
         // What arrives while it is not known whose disk this is waits.
-        if !self.disk.is_ours() || self.claims.contains_key(&wanted.serial) {
+        if self.startup.older || !self.disk.is_ours() || self.claims.contains_key(&wanted.serial) {
             return;
         }
         if owner != self.id {
@@ -215,7 +220,10 @@ impl MetaServer {
             };
             // An earlier copy of the same question took effect: no earlier life of this server, and nobody
             // else, asks for that epoch with these members after the registers were listed.
-            if decode_register(&other.value) == Ok(claim.wanted.clone()) {
+            if other.version < claim.version {
+                self.claims.remove(&serial);
+                self.on_older_registers(out);
+            } else if decode_register(&other.value) == Ok(claim.wanted.clone()) {
                 self.win(now, serial, other.version, out);
             } else {
                 self.claims.remove(&serial);
@@ -228,13 +236,18 @@ impl MetaServer {
         asked.map(|(serial, _)| *serial).collect()
     }
 
-    fn win(&mut self, now: Now, serial: TabletSerial, version: u64, out: &mut Vec<Command>) {
+    pub(crate) fn win(&mut self, now: Now, serial: TabletSerial, version: u64, out: &mut Vec<Command>) {
         let Some(Claim { wanted, .. }) = self.claims.remove(&serial) else { return };
         let start = wanted.block.start();
         self.startup.want_map();
         // The answer may come very late.
         let known = self.startup.registers.get(&start);
         if known.is_some_and(|(_, assigned)| assigned.epoch > wanted.epoch) {
+            return;
+        }
+        // Nor does an epoch go back: entries of the next owner may come before its register is listed.
+        let copy = self.copies.get(&serial).map(|copy| copy.log.epoch());
+        if self.owned(serial).map(|log| log.epoch()).max(copy) >= Some(wanted.epoch) {
             return;
         }
         self.startup.registers.insert(start, (version, wanted.clone()));

@@ -27,6 +27,8 @@ pub(crate) struct DiskState {
     pub fresh: DiskId,
     pub stage: Stage,
     pub intended: BTreeMap<TabletSerial, Epoch>,
+    /// The epochs that registers had, by what was found.
+    pub registered: BTreeMap<TabletSerial, Epoch>,
     /// Intents that are logged but not stable.
     pub logged: BTreeMap<AppendNumber, (TabletSerial, Epoch)>,
     pub gaps: BTreeMap<TabletSerial, (LogIndex, LogIndex)>,
@@ -44,6 +46,7 @@ impl DiskState {
             fresh: DiskId(0),
             stage: Stage::Unknown,
             intended: BTreeMap::new(),
+            registered: BTreeMap::new(),
             logged: BTreeMap::new(),
             gaps: BTreeMap::new(),
             damaged: BTreeSet::new(),
@@ -58,6 +61,7 @@ impl DiskState {
             found: [("the store", recovered.store), ("the tablet log", recovered.log)],
             fresh: recovered.fresh,
             intended: tablets().filter_map(|(serial, found)| Some((*serial, found.intent?))).collect(),
+            registered: tablets().map(|(serial, found)| (*serial, found.registered())).collect(),
             gaps: tablets().filter_map(|(serial, found)| Some((*serial, found.gap?))).collect(),
             damaged: tablets().filter(|(_, found)| found.damaged).map(|(serial, _)| *serial).collect(),
             ..DiskState::unknown()

@@ -38,6 +38,8 @@ pub(crate) struct Startup {
     pub next_ask: u64,
     /// Up to which version the registers are known; 0: not at all.
     pub version: u64,
+    /// The coordinator's are older than what is known here.
+    pub older: bool,
     pub wanted: bool,
     pub polled: Option<Mono>,
     pub registers: BTreeMap<Position, (u64, Assigned)>,
@@ -51,6 +53,7 @@ impl Startup {
             asks: BTreeMap::new(),
             next_ask: FIRST_ASK,
             version: 0,
+            older: false,
             wanted: true,
             polled: None,
             registers: BTreeMap::new(),

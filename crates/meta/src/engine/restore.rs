@@ -450,7 +450,9 @@ impl MetaServer {
             }
             return;
         }
-        let Some((version, assigned)) = register.filter(|_| !self.claims.contains_key(&serial)) else {
+        let Some((version, assigned)) =
+            register.filter(|_| !self.startup.older && !self.claims.contains_key(&serial))
+        else {
             return;
         };
         out.push(Command::Note(Note::Step("a move is given up")));

@@ -98,7 +98,11 @@ impl MetaServer {
     fn on_changes(&mut self, now: Now, changes: RegisterChanges, anew: bool, out: &mut Vec<Command>) {
         let RegisterChanges { version, whole, present, absent } = changes;
         let news = whole || !present.is_empty() || !absent.is_empty();
-        if self.startup.version > version || !(news || anew) {
+        if self.startup.version > version {
+            return self.on_older_registers(out);
+        }
+        self.startup.older = false;
+        if !(news || anew) {
             return;
         }
         let owners = self.startup.owners();
@@ -129,9 +133,33 @@ impl MetaServer {
         self.assignment = Some(assignment.clone());
         self.watch_data_servers(now);
         out.push(Command::Map(MapVersion(version), assignment, self.servers()));
-        if self.check_disk(now, self.startup.disk, out) {
+        if self.check_disk(now, self.startup.disk, out) && self.are_registers_new_enough(out) {
             self.match_registers(now, out);
         }
+    }
+
+    /// The coordinator's versions never go back, unless its registers were put back from an older copy. What
+    /// is served goes on under the epochs that are newer; nothing is claimed.
+    pub(crate) fn on_older_registers(&mut self, out: &mut Vec<Command>) {
+        if !std::mem::replace(&mut self.startup.older, true) {
+            out.push(Command::Note(Note::OlderRegisters));
+        }
+    }
+
+    /// Whether no register has an older epoch than it had by what was found on this disk. If one has, epochs
+    /// would be given away twice.
+    fn are_registers_new_enough(&mut self, out: &mut Vec<Command>) -> bool {
+        let older = self.startup.registers.values().find_map(|(_, assigned)| {
+            let had = self.disk.registered.get(&assigned.serial)?;
+            (assigned.epoch < *had).then_some((assigned.block, assigned.epoch, *had))
+        });
+        let Some((block, epoch, had)) = older else { return true };
+        out.push(Command::Note(Note::Unreadable(format!(
+            "the coordinator's registers are older than what this server has of tablet {block}: {epoch} in the register, {had} here. Put the newest \
+             copy of the coordinator's registers.redb back"
+        ))));
+        self.stop_serving();
+        false
     }
 
     fn learn_register(&mut self, register: Register) -> Result<(), RegisterError> {
@@ -181,6 +209,11 @@ impl MetaServer {
             let holds = assigned.members.contains(&self.id);
             if let Some(copy) = self.copies.get_mut(&assigned.serial) {
                 copy.on_registered(assigned.epoch, holds);
+            }
+            // Its answer is on its way yet, or lost.
+            if self.claims.get(&assigned.serial).is_some_and(|claim| claim.is_won_by(&assigned)) {
+                self.win(now, assigned.serial, version, out);
+                continue;
             }
             match owned {
                 Some(epoch) if assigned.epoch > epoch => {

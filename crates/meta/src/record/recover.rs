@@ -84,6 +84,12 @@ pub struct RecoveredTablet {
 }
 
 impl RecoveredTablet {
+    /// An epoch that its register had, or a newer one: entries are written under registered epochs only, and
+    /// what is intended is at most the next one.
+    pub fn registered(&self) -> Epoch {
+        self.epoch.max(Epoch(self.intent.map_or(0, |intent| intent.0.saturating_sub(1))))
+    }
+
     /// Of a tablet of which nothing is here.
     pub fn nothing() -> RecoveredTablet {
         let (last, epoch) = (LogIndex::ZERO, Epoch(0));

@@ -4,16 +4,41 @@ use super::{Cluster, Host};
 use bearing_meta::{Config, Event, Note};
 use bearing_placement::Scheme;
 use bearing_proto::client::{Answer, Call, Request};
-use bearing_proto::coordinator::{decode_register, tablet_key};
+use bearing_proto::coordinator::{Registrar, decode_register, tablet_key};
 use bearing_proto::tablets::Digest;
-use bearing_seams::Coordinator;
-use bearing_types::{LogIndex, Position, Sequence, SessionId, TabletSerial};
+use bearing_seams::{Coordinator, DiskLabel, MemCoordinator, MemStore, MemTabletLog};
+use bearing_types::{LogIndex, Position, Sequence, ServerId, SessionId, TabletSerial};
 use std::time::Duration;
 
 impl Cluster {
     /// A cluster with so many copies of each tablet.
     pub fn with_copies(servers: u32, copies: u8) -> Cluster {
         Cluster::made(servers, Scheme::AnglecutHashed, Config::standard(), &super::DATA, copies)
+    }
+
+    /// The coordinator's registers, as they are now.
+    pub fn registers(&self) -> MemCoordinator {
+        self.coordinator.clone()
+    }
+
+    /// Somebody puts them back, and starts the coordinator. What there was.
+    pub fn put_back(&mut self, registers: MemCoordinator) -> MemCoordinator {
+        self.registrar = Registrar::default();
+        std::mem::replace(&mut self.coordinator, registers)
+    }
+
+    /// Kills a server. What it has logged is given back, to start it again with.
+    pub fn kill(&mut self, id: ServerId) -> MemTabletLog {
+        self.events.retain(|(to, _)| *to != id);
+        self.hosts.remove(&id).unwrap().log
+    }
+
+    /// Starts a server again from what it has logged. Other than after [`Cluster::restart`] no time has
+    /// passed then.
+    pub fn revive(&mut self, id: ServerId, mut log: MemTabletLog) {
+        let mut store = MemStore::new();
+        log.disk().unwrap().into_iter().for_each(|disk| store.set_disk(disk).unwrap());
+        self.start(id, store, log);
     }
 
     /// How many messages between servers are held.

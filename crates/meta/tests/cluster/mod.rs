@@ -11,7 +11,8 @@ use bearing_proto::client::{
     OpenStateQuery, Recall, RenameMode, Reply, Request, ServerEntry, ServerKind,
 };
 use bearing_proto::coordinator::{
-    AskCall, FILESYSTEM_KEY, RegisterValue, answer, decode_register, encode_register, server_key, tablet_key,
+    AskCall, FILESYSTEM_KEY, RegisterValue, Registrar, decode_register, encode_register, server_key,
+    tablet_key,
 };
 use bearing_proto::data::{DataBody, DataError, DataReply, DataRequest};
 use bearing_proto::delegation::{LentIds, Step};
@@ -42,6 +43,9 @@ pub struct Cluster {
     pub now: Now,
     pub hosts: BTreeMap<ServerId, Host>,
     coordinator: MemCoordinator,
+    registrar: Registrar,
+    /// How often a server said that the registers are older than what it knows.
+    pub older_registers: usize,
     replies: BTreeMap<(SessionId, Sequence), Reply>,
     pub recalls: Vec<(SessionId, Recall)>,
     pub open_state_queries: Vec<(SessionId, OpenStateQuery)>,
@@ -157,6 +161,8 @@ impl Cluster {
             now: Now { mono: Mono(1), wall: Wall(1_000_000_000_000) },
             hosts: BTreeMap::new(),
             coordinator,
+            registrar: Registrar::default(),
+            older_registers: 0,
             replies: BTreeMap::new(),
             recalls: Vec::new(),
             open_state_queries: Vec::new(),
@@ -282,20 +288,6 @@ impl Cluster {
         }
     }
 
-    /// Kills a server. What it has logged is given back, to start it again with.
-    pub fn kill(&mut self, id: ServerId) -> MemTabletLog {
-        self.events.retain(|(to, _)| *to != id);
-        self.hosts.remove(&id).unwrap().log
-    }
-
-    /// Starts a server again from what it has logged. Other than after [`Cluster::restart`] no time has
-    /// passed then.
-    pub fn revive(&mut self, id: ServerId, mut log: MemTabletLog) {
-        let mut store = MemStore::new();
-        log.disk().unwrap().into_iter().for_each(|disk| store.set_disk(disk).unwrap());
-        self.start(id, store, log);
-    }
-
     /// Time passes in which nobody does anything, as if all processes were stopped.
     pub fn stop_for(&mut self, duration: Duration) {
         self.now = Now { mono: self.now.mono.after(duration), wall: self.now.wall.after(duration) };
@@ -395,7 +387,7 @@ impl Cluster {
                 }
                 Command::Ask(ask) => {
                     let swaps = matches!(ask.call, AskCall::Swap { .. });
-                    let told = Event::Told(answer(&mut self.coordinator, ask));
+                    let told = Event::Told(self.registrar.answer(&mut self.coordinator, id, ask));
                     if swaps && self.swaps_unanswered > 0 {
                         self.swaps_unanswered -= 1;
                     } else if self.coordinator_takes == Duration::ZERO {
@@ -441,6 +433,7 @@ impl Cluster {
                     assert!(self.may_complain, "{note:?}");
                     self.complaints.push(note);
                 }
+                Command::Note(Note::OlderRegisters) => self.older_registers += 1,
                 Command::Note(_) => {}
             }
         }

@@ -4,7 +4,7 @@ use crate::{Changes, Coordinator, EngineResult, Entry, Found, REMOVALS_KEPT, Reg
 use std::collections::BTreeMap;
 
 /// [`Coordinator`] in memory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct MemCoordinator {
     entries: BTreeMap<String, (u64, Vec<u8>)>,
     last: u64,
