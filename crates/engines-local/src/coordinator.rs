@@ -12,7 +12,7 @@ use redb::{
     Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, ReadableTableMetadata,
     StorageError, Table, TableDefinition, TableError,
 };
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 /// Key to (version, value).
@@ -88,6 +88,7 @@ impl RedbCoordinator {
         work: impl FnOnce(&RedbCoordinator) -> Result<T, redb::Error>,
     ) -> EngineResult<T> {
         if self.database.is_none() {
+            write_anew(&self.path)?;
             self.database = Some(open(&self.path)?);
         }
         work(self).map_err(|error| {
@@ -139,6 +140,21 @@ impl RedbCoordinator {
 fn open(path: &Path) -> EngineResult<Database> {
     let opened = Database::builder().set_cache_size(CACHE_BYTES).open(path);
     opened.map_err(|error: DatabaseError| Doing("open", path).failed(error))
+}
+
+/// After an error nobody knows what of the file is on the disk: what a failed sync did not write is still
+/// read from memory, and is not written again. So all that is read is written to another file, before it
+/// counts.
+fn write_anew(path: &Path) -> EngineResult<()> {
+    let copy = path.with_extension("new");
+    let copied = fs::copy(path, &copy).and_then(|_| File::open(&copy)?.sync_all());
+    copied.map_err(|error| {
+        // Where the disk is full, what was begun takes room away.
+        let _ = fs::remove_file(&copy);
+        failed("copy", path, &error)
+    })?;
+    fs::rename(&copy, path).map_err(|error| failed("name", path, &error))?;
+    sync_directory(parent(path))
 }
 
 /// Makes the file aside and then gives it its name, so that an interrupted creation leaves nothing half made.
@@ -338,15 +354,19 @@ mod tests {
     #[test]
     fn a_disk_that_is_full_for_a_while_stops_swaps_no_longer_than_that() {
         let Some(disk) = crate::small_disk::SmallDisk::mount(8 << 20) else { return };
-        let mut registers = RedbCoordinator::open(&disk.path().join("registers")).unwrap();
+        let path = disk.path().join("registers");
+        let mut registers = RedbCoordinator::open(&path).unwrap();
         let put = |number: u32| [RegisterChange::new(format!("key {number:05}"), None, Some(vec![7; 4000]))];
         disk.fill();
         let done = (0..1000).take_while(|number| registers.swap(&put(*number)).is_ok()).count() as u32;
         assert!(done < 1000, "the file grows");
         registers.swap(&put(done)).expect_err("it is full yet");
         disk.make_room();
+        let file = |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap());
+        let before = file(&path);
         let again = registers.swap(&put(done)).unwrap();
         assert!(matches!(again, Swap::Done(_) | Swap::Conflict(_)), "{again:?}");
+        assert_ne!(file(&path), before, "all of it is on the disk");
         assert!(matches!(registers.swap(&put(done + 1)), Ok(Swap::Done(_))));
         let Changes { found, .. } = registers.changes("key", 0).unwrap();
         assert_eq!(found.present.len() as u32, done + 2);
