@@ -77,6 +77,10 @@ impl Jobs {
         Some(job)
     }
 
+    pub fn contains(&self, id: JobId) -> bool {
+        self.jobs.contains_key(&id)
+    }
+
     pub fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
         self.jobs.get_mut(&id)
     }

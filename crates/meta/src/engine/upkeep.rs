@@ -35,6 +35,7 @@ impl MetaServer {
         self.tend_ring(now, out);
         self.copies.values_mut().for_each(|copy| copy.log.apply(out));
         self.draw_ids(now);
+        self.waiting_for_ids.retain(|id| self.jobs.contains(*id));
         self.expire_data_requests(now);
         let starts: Vec<Position> = self.tablets.keys().copied().collect();
         for start in &starts {

@@ -196,10 +196,17 @@ fn encode_entry<'a>(kind: EntryKind, changes: impl Iterator<Item = (&'a [u8], Op
     encode_versioned(&(kind, packed), LOG_VERSION, about)
 }
 
+/// No key is longer.
+const KEY_BYTES_MAX: usize = 128;
+
 fn unpacked(packed: Vec<PackedChange<'_>>) -> Result<Vec<LoggedChange>, RecordError> {
     let mut changes: Vec<LoggedChange> = Vec::with_capacity(packed.len());
     for (shared, rest, value) in packed {
         let before = changes.last().map_or(&[][..], |change| &change.key);
+        // What few bytes say may not take much memory.
+        if shared > KEY_BYTES_MAX {
+            return Err(RecordError::Malformed);
+        }
         let key = [before.get(..shared).ok_or(RecordError::Malformed)?, rest].concat();
         changes.push(LoggedChange { key, value: value.map(<[u8]>::to_vec) });
     }
