@@ -360,31 +360,40 @@ fn after_a_restart_of_all_a_member_that_has_everything_stays_one_whatever_it_kno
 
 #[test]
 fn an_owner_that_starts_with_a_tablet_that_it_cannot_read_serves_the_others_and_learns_it_anew() {
-    let mut cluster = cluster(3);
-    let root = cluster.root(ALICE).grant;
-    let home = root.body.seat.home;
-    (0..9).for_each(|number| _ = cluster.create(ALICE, &root, &format!("f{number}")).unwrap());
-    cluster.pass(Duration::from_secs(1));
-    let before = cluster.register_of(home);
-    let (mut store, mut log) = (cluster.hosts[&before.owner].store.clone(), MemTabletLog::default());
-    // Of what it intended nothing can be read, and the log that said so too is cut.
-    let all = KeyRange { start: Vec::new(), end: None };
-    let keys = store.range(before.serial, &all, usize::MAX).unwrap();
-    let at = keys.iter().position(|(key, _)| *key == Key::Intent.encode()).expect("it is stored");
-    assert!(store.spoil(before.serial, at as u64));
-    log.set_disk(store.disk().unwrap().unwrap()).unwrap();
-    cluster.may_complain = true;
-    cluster.replace_disk(before.owner, store, log);
-    cluster.pass(Duration::from_secs(4));
-    let after = cluster.register_of(home);
-    assert!(after.owner != before.owner && after.members.len() == 3, "{after:?}");
-    assert!(owners(&cluster).values().any(|(owner, _)| *owner == before.owner), "{:?}", cluster.complaints);
-    let whole = stored(&mut cluster, after.owner, after.serial);
-    for server in after.members {
-        assert!(stored(&mut cluster, server, after.serial) == whole, "{server}");
+    // All lost power, perhaps, and the others' logs, that were cut, name no epoch.
+    for all_are_cut in [false, true] {
+        let mut cluster = cluster(3);
+        let root = cluster.root(ALICE).grant;
+        let home = root.body.seat.home;
+        (0..9).for_each(|number| _ = cluster.create(ALICE, &root, &format!("f{number}")).unwrap());
+        cluster.pass(Duration::from_secs(1));
+        let before = cluster.register_of(home);
+        let mut store = cluster.hosts[&before.owner].store.clone();
+        // Of what it intended nothing can be read, and the log that said so too is cut.
+        let all = KeyRange { start: Vec::new(), end: None };
+        let keys = store.range(before.serial, &all, usize::MAX).unwrap();
+        let at = keys.iter().position(|(key, _)| *key == Key::Intent.encode()).expect("it is stored");
+        assert!(store.spoil(before.serial, at as u64));
+        cluster.may_complain = true;
+        let mut starts = vec![(before.owner, store)];
+        let members = before.members[1..].iter().filter(|_| all_are_cut);
+        starts.extend(members.map(|member| (*member, cluster.hosts[member].store.clone())));
+        for (server, mut store) in starts {
+            let mut log = MemTabletLog::default();
+            log.set_disk(store.disk().unwrap().unwrap()).unwrap();
+            cluster.replace_disk(server, store, log);
+        }
+        cluster.pass(Duration::from_secs(6));
+        let after = cluster.register(before.block);
+        assert!(after.owner != before.owner && after.members.len() == 3, "{after:?}");
+        assert!(owners(&cluster).values().any(|(owner, _)| *owner == before.owner));
+        let whole = stored(&mut cluster, after.owner, after.serial);
+        for server in after.members {
+            assert!(stored(&mut cluster, server, after.serial) == whole, "{server}");
+        }
+        let root = cluster.root(ALICE).grant;
+        assert_eq!(cluster.list(ALICE, &root, 100).len(), 9);
     }
-    let root = cluster.root(ALICE).grant;
-    assert_eq!(cluster.list(ALICE, &root, 100).len(), 9);
 }
 
 #[test]
@@ -499,4 +508,62 @@ fn who_learns_what_its_only_owner_cannot_read_is_given_up() {
     cluster.kill(third);
     cluster.pass(Duration::from_secs(1));
     assert_eq!(cluster.register_of(home).learner, None);
+}
+
+/// A name was met that cannot be read, so the next opening leaves it out and knows that.
+fn lose_a_name(cluster: &mut Cluster, server: ServerId, serial: TabletSerial) {
+    spoil(cluster, server, serial, |key| matches!(key, Key::Name(..)));
+    let host = cluster.hosts.get_mut(&server).unwrap();
+    let all = KeyRange { start: Vec::new(), end: None };
+    host.store.range(serial, &all, usize::MAX).unwrap_err();
+    let (store, log) = (host.store.clone(), host.log.clone());
+    cluster.replace_disk(server, store, log);
+}
+
+#[test]
+fn what_a_server_lost_before_its_start_is_learnt_anew_though_nobody_asks_for_it() {
+    for place in [0, 1] {
+        let mut cluster = cluster(3);
+        let root = cluster.root(ALICE).grant;
+        let home = root.body.seat.home;
+        (0..20).for_each(|number| _ = cluster.create(ALICE, &root, &format!("f{number}")).unwrap());
+        cluster.pass(Duration::from_millis(500));
+        let before = cluster.register_of(home);
+        let server = before.members[place];
+        cluster.may_complain = true;
+        lose_a_name(&mut cluster, server, before.serial);
+        cluster.pass(Duration::from_secs(4));
+        let after = cluster.register_of(home);
+        assert_eq!(after.members.len(), 3, "{after:?}");
+        let whole = stored(&mut cluster, after.owner, after.serial);
+        for member in after.members {
+            assert!(stored(&mut cluster, member, after.serial) == whole, "{member}, place {place}");
+        }
+        assert!(!cluster.complaints.is_empty());
+    }
+}
+
+#[test]
+fn an_owner_that_lost_some_of_a_tablet_waits_for_the_member_that_may_have_it() {
+    let mut cluster = Cluster::with_copies(3, 2);
+    cluster.open_session(ALICE);
+    let root = cluster.root(ALICE).grant;
+    let home = root.body.seat.home;
+    (0..20).for_each(|number| _ = cluster.create(ALICE, &root, &format!("f{number}")).unwrap());
+    cluster.pass(Duration::from_millis(500));
+    let before = cluster.register_of(home);
+    let (owner, member) = (before.owner, before.members[1]);
+    cluster.may_complain = true;
+    let log = cluster.kill(member);
+    lose_a_name(&mut cluster, owner, before.serial);
+    cluster.pass(Duration::from_mins(1));
+    assert_eq!(cluster.register(before.block).members.len(), 2, "it goes on alone");
+    cluster.revive(member, log);
+    cluster.pass(Duration::from_secs(5));
+    let after = cluster.register_of(home);
+    assert_eq!((after.owner, after.members.len()), (member, 2), "{after:?}");
+    let whole = stored(&mut cluster, after.owner, after.serial);
+    assert!(after.members.iter().all(|server| stored(&mut cluster, *server, after.serial) == whole));
+    let root = cluster.root(ALICE).grant;
+    assert_eq!(cluster.list(ALICE, &root, 100).len(), 20);
 }

@@ -44,6 +44,10 @@ pub trait Store {
     /// Right after opening this is the flushed index, from which the log is replayed.
     fn applied(&mut self, tablet: TabletSerial) -> EngineResult<Option<LogIndex>>;
 
+    /// Whether it is known that some of what it had of a tablet is lost. What may have been there is an error
+    /// to whoever reads it.
+    fn lacks_some(&mut self, tablet: TabletSerial) -> EngineResult<bool>;
+
     /// The value of a key.
     fn get(&mut self, tablet: TabletSerial, key: &[u8]) -> EngineResult<Option<Vec<u8>>>;
 

@@ -89,7 +89,7 @@ impl Sim {
         let wrong_disk = self.metadata.iter().any(crate::meta_host::MetaHost::has_wrong_disk);
         if !wrong_disk && self.coordinator.put_older_back(number) {
             self.world.counts.add("fault: the coordinator's registers are older");
-            self.world.older_registers = true;
+            (self.world.older_registers, self.world.had_older_registers) = (true, true);
             self.excuse(spell + LONG);
             self.world.after(spell, Happening::Act(Act::NewestRegisters));
         }

@@ -67,6 +67,8 @@ pub struct World {
     pub copies: u8,
     /// An older copy of the coordinator's registers was put back.
     pub older_registers: bool,
+    /// Or was once: answers of that time may be very late.
+    pub had_older_registers: bool,
     /// Whether clients ask for delegations.
     pub delegations: bool,
     /// Whether servers have them compared, again and again.
@@ -111,6 +113,7 @@ impl World {
             digests_commands: false,
             copies: 1,
             older_registers: false,
+            had_older_registers: false,
             delegations: false,
             compares: false,
             keys: ServerKeys::new(&cluster, enrolment),

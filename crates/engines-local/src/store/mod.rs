@@ -387,6 +387,10 @@ impl Store for FjallStore {
         Ok(self.tablets.get(&tablet).map(|held| held.applied))
     }
 
+    fn lacks_some(&mut self, tablet: TabletSerial) -> EngineResult<bool> {
+        Ok(self.tablets.get(&tablet).is_some_and(|held| held.lost.is_some()))
+    }
+
     fn get(&mut self, tablet: TabletSerial, key: &[u8]) -> EngineResult<Option<Vec<u8>>> {
         let row = row_key(self.generation(tablet)?, key)?;
         let value = self.seen(self.keyspace.get(row).map_err(|error| translate("read a key", error)))?;

@@ -42,7 +42,7 @@ pub fn take_over(directory: &Path, into: &Database, rows: &Keyspace) -> EngineRe
         let keyspace =
             database.keyspace(&name, options).map_err(|error| translate("open keyspace", error))?;
         let (mut batch, mut gathered) = (into.batch(), 0);
-        let mut applied = LogIndex::ZERO;
+        let mut applied = None;
         let lost = salvage(
             || keyspace.iter().map(whole_row),
             |(key, value)| {
@@ -50,7 +50,7 @@ pub fn take_over(directory: &Path, into: &Database, rows: &Keyspace) -> EngineRe
                     Some((&ROW, key)) => batch.insert(rows, row_key(generation, key)?, value),
                     _ if key == APPLIED_KEY => {
                         let index = <[u8; 8]>::try_from(value).map_err(|_| damage("has no applied index"))?;
-                        applied = LogIndex(u64::from_le_bytes(index));
+                        applied = Some(LogIndex(u64::from_le_bytes(index)));
                     }
                     _ => return Err(damage("has a row that no store wrote")),
                 }
@@ -64,7 +64,9 @@ pub fn take_over(directory: &Path, into: &Database, rows: &Keyspace) -> EngineRe
         let key = |row: Vec<u8>| row.strip_prefix(&[ROW]).map(<[u8]>::to_vec);
         let lost = lost
             .map(|Lost { after, before }| Lost { after: after.and_then(key), before: before.and_then(key) });
-        let held = Held { generation, applied, lost };
+        // Without knowing up to where it is applied, none of it can be gone on from.
+        let nothing = lost.as_ref().filter(|_| applied.is_none()).map(|_| Lost { after: None, before: None });
+        let held = Held { generation, applied: applied.unwrap_or(LogIndex::ZERO), lost: nothing.or(lost) };
         batch.insert(rows, tablet_row(tablet), held.value());
         commit(batch)?;
     }

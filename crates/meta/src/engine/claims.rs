@@ -8,7 +8,7 @@
 
 use crate::engine::machine::MetaServer;
 use crate::engine::registers::AskKind;
-use crate::event::{Command, Note};
+use crate::event::{Command, Failing, Note};
 use crate::mutant::Mutant;
 use crate::replication::{Copy, turn};
 use bearing_lookup::Located;
@@ -17,6 +17,10 @@ use bearing_proto::coordinator::{AskCall, Register, SWAP_MAX, decode_register, e
 use bearing_seams::RegisterChange;
 use bearing_types::{Epoch, Now, ServerId, TabletSerial};
 use std::time::Duration;
+
+/// An owner that cannot read some of a tablet waits so long for a member that does not get on: it may have
+/// the only whole copy.
+const WHOLE_COPY_AWAITED: Duration = Duration::from_mins(10);
 
 /// A tablet that this server wants under the next epoch.
 #[derive(Clone, Debug)]
@@ -110,8 +114,14 @@ impl MetaServer {
         let logs = self.tablets.iter_mut().map(|(start, tablet)| (*start, &mut tablet.log));
         let adopted = self.adoptions.iter_mut().map(|(start, adoption)| (*start, &mut adoption.log));
         for (start, log) in logs.chain(adopted) {
-            let failing = log.members.failing(&self.pairs, now.mono, &self.config);
+            let mut failing = log.members.failing(&self.pairs, now.mono, &self.config);
             let register = self.startup.registers.get(&start);
+            if register.is_some_and(|(_, assigned)| self.disk.damaged.contains(&assigned.serial)) {
+                failing.retain(|(_, why)| match why {
+                    Failing::Lost => true,
+                    Failing::Stuck(length) | Failing::Silent(length, _) => *length >= WHOLE_COPY_AWAITED,
+                });
+            }
             let Some((version, assigned)) = register.filter(|(_, assigned)| assigned.epoch == log.epoch())
             else {
                 continue;

@@ -49,6 +49,28 @@ impl MetaServer {
         }
     }
 
+    /// What the store has lost some of shall come from another server: before that one is gone, and not only
+    /// when somebody asks for what is lost.
+    pub(crate) fn give_up_lacking(&mut self, now: Now, out: &mut Vec<Command>) {
+        if !self.disk.is_ours() {
+            return;
+        }
+        for serial in self.disk.lacking.clone() {
+            let mut registers = self.startup.registers.values().map(|(_, assigned)| assigned);
+            let assigned = registers.find(|assigned| assigned.serial == serial);
+            let Some(assigned) = assigned.filter(|assigned| assigned.members.contains(&self.id)) else {
+                self.disk.lacking.remove(&serial);
+                continue;
+            };
+            let grace = self.config.takeover_grace;
+            let lives = !self.pairs.grace_left(now.mono, assigned.owner, grace, Duration::ZERO).is_zero();
+            if self.starts.contains_key(&serial) || assigned.owner != self.id && lives {
+                self.disk.lacking.remove(&serial);
+                self.on_damaged_tablet(now, serial, "records were lost with damage before the start", out);
+            }
+        }
+    }
+
     fn is_alone(&self, start: Position) -> bool {
         let register = self.startup.registers.get(&start);
         register.is_some_and(|(_, assigned)| assigned.members.iter().all(|member| *member == self.id))

@@ -34,6 +34,8 @@ pub(crate) struct DiskState {
     pub gaps: BTreeMap<TabletSerial, (LogIndex, LogIndex)>,
     /// Tablets of which the store cannot read records.
     pub damaged: BTreeSet<TabletSerial>,
+    /// Tablets of which it was found at the start that the store has lost some records.
+    pub lacking: BTreeSet<TabletSerial>,
     /// Tablets that were removed for that, of which this server may count as a member yet.
     pub dropped: BTreeSet<TabletSerial>,
 }
@@ -50,6 +52,7 @@ impl DiskState {
             logged: BTreeMap::new(),
             gaps: BTreeMap::new(),
             damaged: BTreeSet::new(),
+            lacking: BTreeSet::new(),
             dropped: BTreeSet::new(),
         }
     }
@@ -64,6 +67,7 @@ impl DiskState {
             registered: tablets().map(|(serial, found)| (*serial, found.registered())).collect(),
             gaps: tablets().filter_map(|(serial, found)| Some((*serial, found.gap?))).collect(),
             damaged: tablets().filter(|(_, found)| found.damaged).map(|(serial, _)| *serial).collect(),
+            lacking: tablets().filter(|(_, found)| found.lacking).map(|(serial, _)| *serial).collect(),
             ..DiskState::unknown()
         }
     }

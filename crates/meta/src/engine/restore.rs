@@ -13,7 +13,7 @@ use crate::tablet::{Leaving, Phase};
 use bearing_placement::Tablet as Assigned;
 use bearing_proto::replication::{PartsHeld, Progress, SnapshotPart};
 use bearing_seams::KeyRange;
-use bearing_types::{Block, Mono, Now, Position, ServerId, TabletSerial};
+use bearing_types::{Block, LogIndex, Mono, Now, Position, ServerId, TabletSerial};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,6 +29,8 @@ const NEARLY: u64 = 256;
 /// A server that did not keep up learns nothing for so long, doubled with each time in a row.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// What the store cannot read is not taught again for so long.
+const UNREADABLE_PAUSE: Duration = Duration::from_mins(1);
 /// A learner that answers has so long for a part. A move that is not done after so long is given up: the
 /// tablet stays, or is taken back.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -144,6 +146,7 @@ impl MetaServer {
             return;
         }
         self.change_members(now, out);
+        self.give_up_lacking(now, out);
         self.yield_damaged(now);
         self.tell_of_nothing();
         let starts: Vec<Position> = self.tablets.keys().copied().collect();
@@ -235,7 +238,7 @@ impl MetaServer {
     /// is tried again later.
     pub(crate) fn pause_teaching(&mut self, now: Now, start: Position) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        self.restore.unreadable.insert(tablet.serial, now.mono.after(PAUSE_MAX));
+        self.restore.unreadable.insert(tablet.serial, now.mono.after(UNREADABLE_PAUSE));
         tablet.log.learner.iter_mut().for_each(Learner::give_up);
     }
 
@@ -463,7 +466,6 @@ impl MetaServer {
     /// The owner of a tablet serves it no more and leaves it to this server.
     pub(crate) fn on_yield(&mut self, from: ServerId, yielded: Progress, out: &mut Vec<Command>) {
         let Some(copy) = self.copies.get(&yielded.serial).filter(|copy| !copy.is_arriving()) else { return };
-        let has_all = copy.log.synced() >= yielded.index && copy.log.epoch() == yielded.epoch;
         let mut registers = self.startup.registers.values();
         let Some((version, assigned)) = registers.find(|(_, other)| other.serial == yielded.serial) else {
             return self.startup.want_map();
@@ -473,6 +475,11 @@ impl MetaServer {
         if !stands {
             return self.startup.want_map();
         }
+        // Who has claimed nothing since it started serves nothing, so all that is committed its members have.
+        let has_all = match yielded.index {
+            LogIndex::ZERO => copy.log.epoch() <= yielded.epoch && copy.log.last() >= assigned.committed,
+            index => copy.log.epoch() == yielded.epoch && copy.log.synced() >= index,
+        };
         if has_all && !self.claims.contains_key(&yielded.serial) {
             let (version, me) = (*version, self.id);
             let others = assigned.members.iter().copied().filter(|member| *member != me);

@@ -81,6 +81,8 @@ pub struct RecoveredTablet {
     pub gap: Option<(LogIndex, LogIndex)>,
     /// The store cannot read some of what a start needs.
     pub damaged: bool,
+    /// It has lost some of the rest.
+    pub lacking: bool,
 }
 
 impl RecoveredTablet {
@@ -94,7 +96,16 @@ impl RecoveredTablet {
     pub fn nothing() -> RecoveredTablet {
         let (last, epoch) = (LogIndex::ZERO, Epoch(0));
         let (prepared, taken) = (Vec::new(), last);
-        RecoveredTablet { last, prepared, taken, epoch, intent: None, gap: None, damaged: false }
+        RecoveredTablet {
+            last,
+            prepared,
+            taken,
+            epoch,
+            intent: None,
+            gap: None,
+            damaged: false,
+            lacking: false,
+        }
     }
 }
 
@@ -295,7 +306,9 @@ impl<S: Store> Replay<'_, S> {
 
     /// What is left is prepared.
     fn finish(mut self) -> Result<BTreeMap<TabletSerial, RecoveredTablet>, RecoverError> {
-        self.tablets.values_mut().for_each(|held| held.taken = held.last);
+        for (tablet, held) in &mut self.tablets {
+            (held.taken, held.lacking) = (held.last, self.store.lacks_some(*tablet)?);
+        }
         for (tablet, prepared) in self.prepared {
             let held = self.tablets.entry(tablet).or_insert_with(RecoveredTablet::nothing);
             let mut last = held.last;

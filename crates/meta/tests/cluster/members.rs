@@ -7,7 +7,7 @@ use bearing_proto::client::{Answer, Call, Request};
 use bearing_proto::coordinator::{Registrar, decode_register, tablet_key};
 use bearing_proto::tablets::Digest;
 use bearing_seams::{Coordinator, DiskLabel, MemCoordinator, MemStore, MemTabletLog};
-use bearing_types::{LogIndex, Position, Sequence, ServerId, SessionId, TabletSerial};
+use bearing_types::{Block, LogIndex, Position, Sequence, ServerId, SessionId, TabletSerial};
 use std::time::Duration;
 
 impl Cluster {
@@ -60,6 +60,11 @@ impl Cluster {
     /// What the coordinator has of the tablet at a position.
     pub fn register_of(&mut self, position: Position) -> bearing_placement::Tablet {
         let (_, block, _) = self.owner(position);
+        self.register(block)
+    }
+
+    /// And of one that nobody serves, perhaps.
+    pub fn register(&mut self, block: Block) -> bearing_placement::Tablet {
         let entry = self.coordinator.read(&tablet_key(block)).unwrap().expect("each tablet has a register");
         decode_register(&entry.value).unwrap()
     }

@@ -23,6 +23,8 @@ struct Keyspace {
     stable: bool,
     /// A key that cannot be read, until it is written again.
     spoilt: Option<Vec<u8>>,
+    /// Somebody has tried.
+    met: bool,
 }
 
 impl Keyspace {
@@ -33,11 +35,14 @@ impl Keyspace {
             unflushed: Vec::new(),
             stable: false,
             spoilt: None,
+            met: false,
         }
     }
 
-    fn check(&self, read: impl FnOnce(&Vec<u8>) -> bool) -> EngineResult<()> {
-        match self.spoilt.as_ref().is_some_and(read) {
+    fn check(&mut self, read: impl FnOnce(&Vec<u8>) -> bool) -> EngineResult<()> {
+        let meets = self.spoilt.as_ref().is_some_and(read);
+        self.met |= meets;
+        match meets {
             true => Err(EngineError::Corrupt { what: "a key that was spoilt".into() }),
             false => Ok(()),
         }
@@ -145,8 +150,8 @@ impl MemStore {
         self.switches.full = full;
     }
 
-    fn keyspace(&self, tablet: TabletSerial) -> EngineResult<&Keyspace> {
-        match self.keyspaces.get(&tablet) {
+    fn keyspace(&mut self, tablet: TabletSerial) -> EngineResult<&mut Keyspace> {
+        match self.keyspaces.get_mut(&tablet) {
             Some(keyspace) => Ok(keyspace),
             None => refused(format!("read tablet {tablet}, which has no keyspace")),
         }
@@ -174,6 +179,10 @@ impl Store for MemStore {
 
     fn applied(&mut self, tablet: TabletSerial) -> EngineResult<Option<LogIndex>> {
         Ok(self.keyspaces.get(&tablet).map(|keyspace| keyspace.applied))
+    }
+
+    fn lacks_some(&mut self, tablet: TabletSerial) -> EngineResult<bool> {
+        Ok(self.keyspaces.get(&tablet).is_some_and(|keyspace| keyspace.met && keyspace.spoilt.is_some()))
     }
 
     fn get(&mut self, tablet: TabletSerial, key: &[u8]) -> EngineResult<Option<Vec<u8>>> {

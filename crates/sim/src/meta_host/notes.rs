@@ -42,7 +42,7 @@ impl MetaHost {
             }
             Note::OlderRegisters => {
                 world.counts.add("meta: went on with newer registers than the coordinator had");
-                if !world.older_registers {
+                if !world.had_older_registers {
                     let what = format!("{} says that the coordinator's registers are older", self.server);
                     ledger.blame(world, Promise::RightDisk, what);
                 }
