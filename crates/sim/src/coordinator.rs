@@ -158,6 +158,11 @@ impl CoordinatorHost {
         changes.found.present.iter().filter_map(|entry| decode_register(&entry.value).ok()).collect()
     }
 
+    /// Whether a server's disk is registered.
+    pub fn has_disk(&mut self, server: ServerId) -> bool {
+        self.registers.read(&disk_key(server)).is_ok_and(|entry| entry.is_some())
+    }
+
     /// The disk of a server is not registered any more: the next one is taken.
     pub fn forget_disk(&mut self, server: ServerId) {
         let key = disk_key(server);

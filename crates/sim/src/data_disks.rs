@@ -110,6 +110,8 @@ impl Sim {
                 let tablets = self.coordinator.tablets_of(server);
                 self.metadata[index_of(host, 1)].give_wrong_disk(&mut self.world, kind, &tablets)
             }
+            // One that has not registered its disk yet may get another one.
+            Role::Data(server) if !self.coordinator.has_disk(server) => false,
             _ => self.data[index_of(host, 1 + METADATA)].empty_disk(&mut self.world),
         };
         self.start_unless_out(host);
