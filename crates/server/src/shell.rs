@@ -43,6 +43,10 @@ const TURN_MAX: Duration = Duration::from_millis(100);
 /// But not more often than this.
 const TURNS_REPORTED_EVERY: Duration = Duration::from_secs(1);
 
+/// A refusal ends a server at its start if the coordinator does not answer it within this time: anybody may
+/// forge one, but not keep answers away by that.
+const REFUSAL_DOUBTED: Duration = Duration::from_secs(2);
+
 /// How far clocks of servers may be apart.
 fn skew_max() -> Duration {
     bearing_meta::Config::standard().skew_max
@@ -114,6 +118,8 @@ struct Shell<'a> {
     disk_failed: bool,
     /// Why there is no space, as it was reported.
     disk_full: Option<String>,
+    /// The coordinator refuses this server, or somebody says so in its name: nobody signs that.
+    refusal: Option<(Mono, StartError)>,
     /// When the state of chunks was last looked at.
     chunks_seen: Mono,
     stopping: Arc<AtomicBool>,
@@ -175,6 +181,7 @@ fn serve<D: Driver>(
         serving: false,
         disk_failed: false,
         disk_full: None,
+        refusal: None,
         chunks_seen: Mono::ZERO,
         stopping,
         complained: BTreeSet::new(),
@@ -234,6 +241,12 @@ impl Shell<'_> {
             contacts.turn(now.mono, &mut self.post);
             if let Some(reason) = contacts.refused() {
                 return Err(StartError::Refused(reason.to_owned()));
+            }
+            let believed = |(since, _): &mut (Mono, StartError)| now.mono.since(*since) >= REFUSAL_DOUBTED;
+            if contacts.was_answered() {
+                self.refusal = None;
+            } else if let Some((_, error)) = self.refusal.take_if(believed) {
+                return Err(error);
             }
         }
         driver.turn(now, &mut self.post)?;
@@ -385,7 +398,7 @@ impl Shell<'_> {
                 driver.take(sender, squash, messages, attachment);
                 Ok(())
             }
-            Opened::Refused { peer, refusal } => self.refused(peer, refusal),
+            Opened::Refused { peer, refusal } => self.refused(now.mono, peer, refusal),
             Opened::Nothing => Ok(()),
             Opened::NoSession { peer, reason } => {
                 let why = match reason {
@@ -407,7 +420,7 @@ impl Shell<'_> {
 
     /// A refusal is unsigned, so it ends the daemon only while nothing contradicts it: before the coordinator
     /// ever answered.
-    fn refused(&mut self, peer: SocketAddr, refusal: Refusal) -> Result<(), StartError> {
+    fn refused(&mut self, now: Mono, peer: SocketAddr, refusal: Refusal) -> Result<(), StartError> {
         let who = self.name_of(peer);
         let error = match refusal {
             Refusal::Unauthenticated => {
@@ -421,7 +434,8 @@ impl Shell<'_> {
         };
         let is_coordinator = peer == self.config.cluster.coordinator;
         if is_coordinator && self.contacts.as_ref().is_some_and(|contacts| !contacts.was_answered()) {
-            return Err(error);
+            self.refusal.get_or_insert((now, error));
+            return Ok(());
         }
         if self.complained.len() < 1024 && self.complained.insert(peer) {
             tracing::error!("{error}");
