@@ -6,6 +6,7 @@
 use crate::check;
 use crate::event::LogCommand;
 use crate::scan::HEADER_BYTES_MAX;
+use crate::scrub;
 use crate::state::{Chunks, Cx, Job, Phase, ReadJob, Reader};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataError};
@@ -140,7 +141,8 @@ fn damaged(chunks: &Chunks, cx: &mut Cx<'_>, job: &ReadJob) {
         Err(error) => error,
         Ok(_) => {
             match chunks.get(&job.chunk).map(|chunk| chunk.phase) {
-                Some(Phase::Sealed(_)) => cx.damaged(job.chunk, frame),
+                // Whoever asks may have said a wrong place: all of it is scanned.
+                Some(Phase::Sealed(_)) => scrub::look_soon(chunks, cx, job.chunk),
                 _ => cx.corrupt(job.chunk, frame),
             }
             DataError::Corrupt

@@ -87,6 +87,17 @@ pub(crate) fn read(chunks: &mut Chunks, cx: &mut Cx<'_>, id: ChunkId, result: En
     }
 }
 
+/// Something in a sealed chunk seems to be damaged: it is scanned next, unless that was done a moment ago.
+pub(crate) fn look_soon(chunks: &Chunks, cx: &mut Cx<'_>, id: ChunkId) {
+    let (now, young) = (cx.mono(), cx.core.config.verified_ttl);
+    let checked = chunks.get(&id).and_then(|chunk| chunk.checked);
+    let scrubber = &mut cx.core.scrubber;
+    let current = scrubber.current.as_ref().is_some_and(|(current, _)| *current == id);
+    if !current && checked.is_none_or(|at| now.since(at) > young) && scrubber.urgent.insert(id) {
+        scrubber.due = Some(now);
+    }
+}
+
 /// A metadata server wants to know that a replica is whole.
 pub(crate) fn verify(chunks: &Chunks, cx: &mut Cx<'_>, asker: Asker, id: ChunkId, length: u64) {
     if !matches!(asker.from, Sender::Server(_)) {

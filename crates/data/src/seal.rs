@@ -286,8 +286,9 @@ impl Chunk {
         let Some(Cut { stage: Stage::Scanning(deep_scan), .. }) = self.cuts.front_mut() else { return };
         let found = match result {
             Ok(bytes) => deep_scan.take(&bytes),
-            Err(EngineError::Busy { .. }) => return self.scan_failed(cx, DataError::Failed),
-            Err(_) => deep_scan.pass_over(),
+            Err(EngineError::Corrupt { .. }) => deep_scan.pass_over(),
+            // It says nothing of the bytes.
+            Err(_) => return self.scan_failed(cx, DataError::Failed),
         };
         match found {
             DeepScanStep::More => self.scan(cx),

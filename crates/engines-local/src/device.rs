@@ -5,12 +5,22 @@
 //! knows to be synced it writes again, over itself, before it relies on it. Tests have such a disk: all
 //! writes and syncs of logs go through here.
 
+use crate::directory::is_unreadable;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
 /// So much is written again at a time.
 const WINDOW_BYTES: u64 = 1 << 20;
+/// And so much where some of that cannot be read.
+const BLOCK_BYTES: u64 = 4096;
+
+/// Reads bytes at an offset: as many as there are, at least one before the end.
+pub fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+    #[cfg(test)]
+    lying::read(offset, bytes.len())?;
+    file.read_at(bytes, offset)
+}
 
 /// Writes bytes at an offset.
 pub fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -34,19 +44,25 @@ pub fn sync_all(file: &File) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Writes a range of a file over itself, so that the next sync has to bring it to the disk.
+/// Writes a range of a file over itself, so that the next sync has to bring it to the disk. What cannot be
+/// read stays as it is: nobody relies on it.
 pub fn write_again(file: &File, start: u64, end: u64) -> io::Result<()> {
     let mut window = vec![0; WINDOW_BYTES.min(end.saturating_sub(start)) as usize];
-    let mut offset = start;
+    let (mut offset, mut in_blocks) = (start, start);
     while offset < end {
-        let count = WINDOW_BYTES.min(end - offset) as usize;
+        let most = if offset < in_blocks { BLOCK_BYTES - offset % BLOCK_BYTES } else { WINDOW_BYTES };
+        let count = most.min(end - offset) as usize;
         // The file may end before: zeros that fill up the last record may be missing.
-        let count = file.read_at(&mut window[..count], offset)?;
-        if count == 0 {
-            break;
+        match read_at(file, &mut window[..count], offset) {
+            Ok(0) => break,
+            Ok(count) => {
+                write_at(file, &window[..count], offset)?;
+                offset += count as u64;
+            }
+            Err(error) if is_unreadable(&error) && offset >= in_blocks => in_blocks = offset + count as u64,
+            Err(error) if is_unreadable(&error) => offset += count as u64,
+            Err(error) => return Err(error),
         }
-        write_at(file, &window[..count], offset)?;
-        offset += count as u64;
     }
     Ok(())
 }
@@ -80,6 +96,17 @@ pub mod lying {
     thread_local! {
         static FILES: RefCell<BTreeMap<Identity, Held>> = const { RefCell::new(BTreeMap::new()) };
         static FAILS: Cell<bool> = const { Cell::new(false) };
+        static UNREADABLE: RefCell<Range<u64>> = const { RefCell::new(0..0) };
+    }
+
+    /// What lies here in files cannot be read.
+    pub fn make_unreadable(range: Range<u64>) {
+        UNREADABLE.set(range);
+    }
+
+    pub(super) fn read(offset: u64, count: usize) -> io::Result<()> {
+        let hit = UNREADABLE.with_borrow(|range| offset < range.end && range.start < offset + count as u64);
+        if hit { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
     }
 
     /// The next sync of any file in this thread fails.
@@ -91,6 +118,7 @@ pub mod lying {
     pub fn forget_all() {
         FILES.with_borrow_mut(BTreeMap::clear);
         FAILS.set(false);
+        make_unreadable(0..0);
     }
 
     fn with<T>(file: &File, act: impl FnOnce(&mut Held) -> T) -> io::Result<T> {

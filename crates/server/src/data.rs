@@ -9,7 +9,7 @@ use crate::post::Post;
 use crate::shell::{self, Driver};
 use bearing_data::{Claim, Claimed, Command, Config, DataServer, Event, Note, Start};
 use bearing_engines_local::FileChunkLog;
-use bearing_env::random_u64;
+use bearing_env::{Clock, random_u64};
 use bearing_proto::coordinator::Told;
 use bearing_proto::{Message, Sender};
 use bearing_seams::{ChunkLog, DiskLabel};
@@ -24,6 +24,8 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A disk is full no more when this part of it is free.
 const FULL_BELOW: u64 = 64;
+/// It goes on so long before what there is to send is sent: scans of large chunks take seconds.
+const TURN_MAX: Duration = Duration::from_millis(20);
 
 /// Runs a data server until it is told to stop.
 pub fn run_data(config: DaemonConfig) -> Result<(), StartError> {
@@ -126,7 +128,11 @@ impl<L: ChunkLog + DiskLabel> Driver for ChunkKeeper<L> {
         if self.machine.next_wake().is_some_and(|wake| wake <= now.mono) {
             self.events.push_back(Event::Tick);
         }
-        while let Some(event) = self.events.pop_front() {
+        let began = Clock.mono();
+        // What is left goes on in the next turn: others hear of this server in between.
+        while Clock.mono().since(began) < TURN_MAX
+            && let Some(event) = self.events.pop_front()
+        {
             self.machine.step(now, event, &mut self.commands);
             for command in std::mem::take(&mut self.commands) {
                 self.carry_out(now.mono, command, post);
@@ -137,7 +143,11 @@ impl<L: ChunkLog + DiskLabel> Driver for ChunkKeeper<L> {
     }
 
     fn next_wake(&self) -> Option<Mono> {
-        self.claim.as_ref().map_or_else(|| self.machine.next_wake(), |claim| Some(claim.next_wake()))
+        match &self.claim {
+            Some(claim) => Some(claim.next_wake()),
+            None if !self.events.is_empty() => Some(Mono::ZERO),
+            None => self.machine.next_wake(),
+        }
     }
 
     fn is_serving(&self) -> bool {

@@ -78,7 +78,19 @@ fn a_reader_that_meets_damage_has_it_told() {
     let read = DataCall::Read { capability, frame: 0, skip: 0, length: 200_000 };
     bench.send_to(OTHER_CHUNK, CLIENT, 4, read, &[]);
     bench.run();
+    pass(&mut bench, Duration::from_secs(1));
     assert_eq!(told(&mut bench), [OTHER_CHUNK]);
+}
+
+#[test]
+fn who_reads_at_a_place_where_no_frame_begins_marks_no_replica_as_damaged() {
+    let mut bench = Bench::on(two_chunks(), Config::standard());
+    let capability = bearing_proto::grant::Capability::sign(capability_body(append_here()), &key());
+    let read = DataCall::Read { capability, frame: 8, skip: 0, length: 100 };
+    bench.send_to(CHUNK, CLIENT, 4, read, &[]);
+    bench.run();
+    pass(&mut bench, Duration::from_secs(90));
+    assert_eq!(told(&mut bench), [OTHER_CHUNK], "that one is damaged");
 }
 
 #[test]

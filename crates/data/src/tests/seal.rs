@@ -351,13 +351,25 @@ fn what_cannot_be_read_is_not_cut() {
     let (mut bench, [first, _, third]) = three_frames_and(|_, _| {});
     bench.send(META, 1, fence(), &[]);
     let (ticket, _) = bench.pending.pop_front().unwrap();
-    let error = bearing_seams::EngineError::Failed { doing: "read".into() };
+    let error = bearing_seams::EngineError::Corrupt { what: "a sector".into() };
     let said = bench.step(crate::Event::ReadDone { ticket, result: Err(error) });
     let length = third + 200;
     let told = Ok(DataBody::Fenced { length, restarted: true, damaged: vec![(0, length)] });
     assert_eq!(logs(&said).len(), 1, "nothing is left to read: {said:?}");
     assert_eq!(answers(&bench.run()), [(1, told)]);
     assert_eq!(bench.bytes(first, 0, 300), payload(1, 300), "another time");
+}
+
+#[test]
+fn a_read_that_fails_for_another_reason_than_the_disk_is_no_damage() {
+    let (mut bench, _) = three_frames_and(|_, _| {});
+    bench.send(META, 1, fence(), &[]);
+    let (ticket, _) = bench.pending.pop_front().unwrap();
+    let error = bearing_seams::EngineError::Failed { doing: "open: too many files".into() };
+    let said = bench.step(crate::Event::ReadDone { ticket, result: Err(error) });
+    assert_eq!(answers(&said), [(1, Err(DataError::Failed))]);
+    let told = bench.result(META, fence(), &[]);
+    assert!(matches!(&told, Ok(DataBody::Fenced { damaged, .. }) if damaged.is_empty()), "{told:?}");
 }
 
 #[test]

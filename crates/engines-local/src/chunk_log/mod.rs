@@ -17,7 +17,7 @@ use header::{DATA_OFFSET, Header, Slots, slot_offset};
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -91,7 +91,8 @@ impl FileChunkLog {
         let Some(chunk) = chunk_of(&path) else {
             return Err(EngineError::Corrupt { what: format!("{}: not a chunk's file", path.display()) });
         };
-        let (bytes, file_bytes) = read_header(&path).map_err(|error| failed("read", &path, &error))?;
+        let (bytes, file_bytes, unread) =
+            read_header(&path).map_err(|error| failed("read", &path, &error))?;
         match header::decode(&bytes) {
             Slots::Valid(header) if header.chunk == chunk => {
                 let length = file_bytes.saturating_sub(DATA_OFFSET);
@@ -100,6 +101,7 @@ impl FileChunkLog {
                 let found = Chunk { header, length, synced, marked, suspect, named: false, broken: false };
                 self.chunks.insert(chunk, found);
             }
+            Slots::Blank if unread => drop(self.damaged.insert(chunk, path)),
             // Its creation was never synced, so nobody was promised any of it.
             Slots::Blank => fs::remove_file(&path).map_err(|error| failed("remove", &path, &error))?,
             Slots::Newer(found) => {
@@ -235,12 +237,27 @@ fn chunk_of(path: &Path) -> Option<ChunkId> {
 }
 
 /// The header slots, as far as the file reaches, and the length of the file.
-fn read_header(path: &Path) -> io::Result<(Vec<u8>, u64)> {
+/// The beginning of a file, its length, and whether some of the beginning cannot be read: that is zeros.
+fn read_header(path: &Path) -> io::Result<(Vec<u8>, u64, bool)> {
     let file = File::open(path)?;
     let file_bytes = file.metadata()?.len();
-    let mut bytes = Vec::with_capacity(DATA_OFFSET as usize);
-    file.take(DATA_OFFSET).read_to_end(&mut bytes)?;
-    Ok((bytes, file_bytes))
+    let mut bytes = vec![0; DATA_OFFSET.min(file_bytes) as usize];
+    let mut unread = false;
+    for (number, slot) in bytes.chunks_mut(header::SLOT_BYTES).enumerate() {
+        let (start, mut read) = (number * header::SLOT_BYTES, 0);
+        while read < slot.len() {
+            match device::read_at(&file, &mut slot[read..], (start + read) as u64) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => read += count,
+                Err(error) if is_unreadable(&error) => {
+                    slot.fill(0);
+                    (read, unread) = (slot.len(), true);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok((bytes, file_bytes, unread))
 }
 
 impl DiskLabel for FileChunkLog {

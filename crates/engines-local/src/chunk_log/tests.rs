@@ -254,3 +254,28 @@ fn a_disk_that_was_made_read_only_is_read() {
     assert_eq!(log.read(CHUNK, 0, 10), Ok(vec![7; 10]));
     assert!(log.set(CHUNK, Epoch(9), 5000, SEALED).is_err());
 }
+
+#[test]
+fn a_sector_that_cannot_be_read_keeps_a_chunk_from_nothing_and_a_header_only_its_own() {
+    let temporary = tempfile::tempdir().unwrap();
+    lying::forget_all();
+    let mut log = open(temporary.path());
+    for chunk in [CHUNK, ChunkId(CHUNK.0 + 1)] {
+        log.create(chunk, Epoch(3)).unwrap();
+        log.append(chunk, 0, &[7; 50_000]).unwrap();
+        log.sync(chunk).unwrap();
+    }
+    drop(log);
+    lying::make_unreadable(DATA_OFFSET + 10_000..DATA_OFFSET + 10_001);
+    let mut log = open(temporary.path());
+    log.set(CHUNK, Epoch(4), 50_000, End::Fenced { restarted: true }).unwrap();
+    drop(log);
+    lying::make_unreadable(0..DATA_OFFSET);
+    let mut log = open(temporary.path());
+    let listed = log.chunks().unwrap();
+    assert!(listed.iter().all(|entry| entry.epoch == ChunkEntry::HEADLESS), "{listed:?}");
+    assert_eq!(listed.len(), 2);
+    drop(log);
+    lying::forget_all();
+    assert_eq!(open(temporary.path()).chunks().unwrap().len(), 2, "nothing was removed");
+}
