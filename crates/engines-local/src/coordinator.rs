@@ -36,6 +36,8 @@ pub struct RedbCoordinator {
     /// `None` after an error: redb does nothing any more then, even if it was a disk that was full for a
     /// moment, until the file is opened again.
     database: Option<Database>,
+    /// The error was another one than want of space: what of the file is on the disk is not known.
+    doubted: bool,
     path: PathBuf,
     removals_kept: usize,
 }
@@ -66,7 +68,8 @@ impl RedbCoordinator {
             create(path)?;
         }
         let database = Some(open(path)?);
-        let coordinator = RedbCoordinator { database, path: path.to_owned(), removals_kept: REMOVALS_KEPT };
+        let coordinator =
+            RedbCoordinator { database, doubted: false, path: path.to_owned(), removals_kept: REMOVALS_KEPT };
         if coordinator.check_format()? == 1 {
             coordinator.convert().map_err(|error| coordinator.doing("convert").failed(error))?;
         }
@@ -88,12 +91,17 @@ impl RedbCoordinator {
         work: impl FnOnce(&RedbCoordinator) -> Result<T, redb::Error>,
     ) -> EngineResult<T> {
         if self.database.is_none() {
-            write_anew(&self.path)?;
+            if self.doubted {
+                write_anew(&self.path)?;
+                self.doubted = false;
+            }
             self.database = Some(open(&self.path)?);
         }
         work(self).map_err(|error| {
             self.database = None;
-            self.doing(doing).failed(error)
+            let error = self.doing(doing).failed(error);
+            self.doubted |= !matches!(error, EngineError::Full { .. });
+            error
         })
     }
 
@@ -142,9 +150,8 @@ fn open(path: &Path) -> EngineResult<Database> {
     opened.map_err(|error: DatabaseError| Doing("open", path).failed(error))
 }
 
-/// After an error nobody knows what of the file is on the disk: what a failed sync did not write is still
-/// read from memory, and is not written again. So all that is read is written to another file, before it
-/// counts.
+/// After a failed sync nobody knows what of the file is on the disk: what that did not write is still read
+/// from memory, and is not written again. So all that is read is written to another file, before it counts.
 fn write_anew(path: &Path) -> EngineResult<()> {
     let copy = path.with_extension("new");
     let copied = fs::copy(path, &copy).and_then(|_| File::open(&copy)?.sync_all());
@@ -363,13 +370,18 @@ mod tests {
         registers.swap(&put(done)).expect_err("it is full yet");
         disk.make_room();
         let file = |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap());
-        let before = file(&path);
         let again = registers.swap(&put(done)).unwrap();
         assert!(matches!(again, Swap::Done(_) | Swap::Conflict(_)), "{again:?}");
-        assert_ne!(file(&path), before, "all of it is on the disk");
         assert!(matches!(registers.swap(&put(done + 1)), Ok(Swap::Done(_))));
         let Changes { found, .. } = registers.changes("key", 0).unwrap();
         assert_eq!(found.present.len() as u32, done + 2);
+
+        let before = file(&path);
+        (registers.database, registers.doubted) = (None, true);
+        assert!(matches!(registers.swap(&put(done + 2)), Ok(Swap::Done(_))));
+        assert_ne!(file(&path), before, "after another error all of it is written anew");
+        let Changes { found, .. } = registers.changes("key", 0).unwrap();
+        assert_eq!(found.present.len() as u32, done + 3);
     }
 
     #[test]

@@ -544,6 +544,49 @@ fn what_a_server_lost_before_its_start_is_learnt_anew_though_nobody_asks_for_it(
 }
 
 #[test]
+fn a_member_that_lost_some_of_a_tablet_waits_for_the_owner_that_may_have_it() {
+    let mut cluster = Cluster::with_copies(3, 2);
+    cluster.open_session(ALICE);
+    let root = cluster.root(ALICE).grant;
+    let home = root.body.seat.home;
+    (0..20).for_each(|number| _ = cluster.create(ALICE, &root, &format!("f{number}")).unwrap());
+    cluster.pass(Duration::from_millis(500));
+    let before = cluster.register_of(home);
+    let (owner, member) = (before.owner, before.members[1]);
+    cluster.may_complain = true;
+    let log = cluster.kill(owner);
+    lose_a_name(&mut cluster, member, before.serial);
+    cluster.pass(Duration::from_mins(1));
+    assert_eq!(cluster.register(before.block).owner, owner, "it is taken over");
+    cluster.revive(owner, log);
+    cluster.pass(Duration::from_secs(5));
+    let after = cluster.register_of(home);
+    assert_eq!((after.owner, after.members.len()), (owner, 2), "{after:?}");
+    let whole = stored(&mut cluster, after.owner, after.serial);
+    assert!(after.members.iter().all(|server| stored(&mut cluster, *server, after.serial) == whole));
+    let root = cluster.root(ALICE).grant;
+    assert_eq!(cluster.list(ALICE, &root, 100).len(), 20);
+}
+
+#[test]
+fn an_owner_that_lost_some_of_a_tablet_waits_for_nobody_where_another_member_has_it() {
+    let mut cluster = cluster(3);
+    let root = cluster.root(ALICE).grant;
+    let home = root.body.seat.home;
+    (0..20).for_each(|number| _ = cluster.create(ALICE, &root, &format!("f{number}")).unwrap());
+    cluster.pass(Duration::from_millis(500));
+    let before = cluster.register_of(home);
+    cluster.may_complain = true;
+    cluster.kill(before.members[1]);
+    lose_a_name(&mut cluster, before.owner, before.serial);
+    cluster.pass(Duration::from_secs(6));
+    let after = cluster.register_of(home);
+    assert!(after.owner != before.owner && after.members.len() == 3, "{after:?}");
+    let root = cluster.root(ALICE).grant;
+    assert_eq!(cluster.list(ALICE, &root, 100).len(), 20);
+}
+
+#[test]
 fn an_owner_that_lost_some_of_a_tablet_waits_for_the_member_that_may_have_it() {
     let mut cluster = Cluster::with_copies(3, 2);
     cluster.open_session(ALICE);

@@ -150,8 +150,8 @@ impl fmt::Display for RegisterError {
             RegisterError::Malformed => {
                 write!(
                     f,
-                    "makes no sense; restore the coordinator's file from a copy of its last state (with an older one, \
-                     servers go back to what they had then)"
+                    "makes no sense; restore the coordinator's file from a copy of its last state (an older one is \
+                     refused by servers that know newer registers)"
                 )
             }
         }

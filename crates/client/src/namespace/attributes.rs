@@ -6,6 +6,7 @@ use crate::operation::{Answer, Found, OpenFile};
 use crate::state::lease::node_keys;
 use bearing_proto::client::{AttributeChange, Body, Call, Handle};
 use bearing_proto::grant::OpenToken;
+use bearing_proto::rules::FILE_BYTES_MAX;
 use bearing_types::{Code, Credentials, FileType};
 
 impl Context {
@@ -104,7 +105,7 @@ impl Context {
     }
 
     /// Makes a file shorter from its end, down to about `size`: a server refuses to drop very many extents
-    /// at once. Whoever asks for the size then has less to drop. `TooLarge` if nothing is to be dropped.
+    /// at once. Whoever asks for the size then has less to drop. `TooLarge` if no file can be so long.
     pub(crate) async fn cut_in_steps(
         &self,
         node: Handle,
@@ -113,10 +114,14 @@ impl Context {
         token: Option<OpenToken>,
     ) -> Result<(), Code> {
         let mut end = self.ask_attributes(node).await?.attributes.size;
-        let mut step = end.saturating_sub(size) / 2;
-        if step == 0 {
+        if size > FILE_BYTES_MAX {
             return Err(Code::TooLarge);
         }
+        // Somebody else may have cut it meanwhile.
+        if end <= size {
+            return Ok(());
+        }
+        let mut step = (end - size).div_ceil(2);
         while step > 0 && end - size > step {
             let shorter = AttributeChange { size: Some(end - step), ..AttributeChange::default() };
             match self.ask_change(node, FileType::Regular, who, shorter, token).await {

@@ -18,8 +18,8 @@ use bearing_seams::RegisterChange;
 use bearing_types::{Epoch, Now, ServerId, TabletSerial};
 use std::time::Duration;
 
-/// An owner that cannot read some of a tablet waits so long for a member that does not get on: it may have
-/// the only whole copy.
+/// A server that cannot read some of a tablet waits so long for the only other member: it may have the only
+/// whole copy.
 const WHOLE_COPY_AWAITED: Duration = Duration::from_mins(10);
 
 /// A tablet that this server wants under the next epoch.
@@ -85,7 +85,12 @@ impl MetaServer {
                 true => Duration::ZERO,
                 false => self.config.first_grace,
             };
-            let (grace, first) = (self.config.takeover_grace + pause, first_grace + pause);
+            let (mut grace, mut first) = (self.config.takeover_grace + pause, first_grace + pause);
+            let unread =
+                self.disk.lacking.contains(&assigned.serial) || self.disk.damaged.contains(&assigned.serial);
+            if unread && assigned.members.iter().all(|server| [me, assigned.owner].contains(server)) {
+                (grace, first) = (WHOLE_COPY_AWAITED, WHOLE_COPY_AWAITED);
+            }
             if self.pairs.grace_left(now.mono, assigned.owner, grace, first).is_zero() {
                 let others = assigned.members.iter().filter(|server| ![me, assigned.owner].contains(server));
                 let members = [me].into_iter().chain(others.copied()).collect();
@@ -110,13 +115,16 @@ impl MetaServer {
         if self.partners.is_empty() || self.startup.older || self.is_stuck(now) {
             return;
         }
-        let mut wanted = Vec::new();
+        let (me, mut wanted) = (self.id, Vec::new());
         let logs = self.tablets.iter_mut().map(|(start, tablet)| (*start, &mut tablet.log));
         let adopted = self.adoptions.iter_mut().map(|(start, adoption)| (*start, &mut adoption.log));
         for (start, log) in logs.chain(adopted) {
             let mut failing = log.members.failing(&self.pairs, now.mono, &self.config);
             let register = self.startup.registers.get(&start);
-            if register.is_some_and(|(_, assigned)| self.disk.damaged.contains(&assigned.serial)) {
+            let unread = register.filter(|(_, assigned)| self.disk.damaged.contains(&assigned.serial));
+            let gets_on =
+                |server: &ServerId| *server != me && failing.iter().all(|(other, _)| other != server);
+            if unread.is_some_and(|(_, assigned)| !assigned.members.iter().any(gets_on)) {
                 failing.retain(|(_, why)| match why {
                     Failing::Lost => true,
                     Failing::Stuck(length) | Failing::Silent(length, _) => *length >= WHOLE_COPY_AWAITED,

@@ -62,9 +62,10 @@ impl MetaServer {
                 self.disk.lacking.remove(&serial);
                 continue;
             };
-            let grace = self.config.takeover_grace;
-            let lives = !self.pairs.grace_left(now.mono, assigned.owner, grace, Duration::ZERO).is_zero();
-            if self.starts.contains_key(&serial) || assigned.owner != self.id && lives {
+            // The owner has read what it needs to serve it.
+            let serves = Some((assigned.owner, assigned.epoch));
+            let has_owner = self.copies.get(&serial).is_some_and(|copy| copy.sender() == serves);
+            if self.starts.contains_key(&serial) || assigned.owner != self.id && has_owner {
                 self.disk.lacking.remove(&serial);
                 self.on_damaged_tablet(now, serial, "records were lost with damage before the start", out);
             }
