@@ -145,13 +145,22 @@ impl History {
             // Rounded to where it comes from, whichever way it goes.
             if to < from { load.quantile(goal).clamp(*to, *from) } else { load.floor(goal).clamp(*from, *to) }
         };
-        let mut next: Vec<Position> = self.boundaries.iter().zip(&wanted).map(step).collect();
-        let still = next.iter().zip(&self.boundaries).all(|(to, from)| load.rank(*to) == load.rank(*from));
-        let farthest = (0..ways.len()).max_by(|a, b| ways[*a].total_cmp(&ways[*b]));
-        if let Some(index) = farthest.filter(|_| still) {
-            next[index] = load.one_sample_towards(self.boundaries[index], wanted[index]);
+        let next: Vec<Position> = apart(self.boundaries.iter().zip(&wanted).map(step).collect());
+        let moves = |next: &[Position]| {
+            next.iter().zip(&self.boundaries).any(|(to, from)| load.rank(*to) != load.rank(*from))
+        };
+        if moves(&next) {
+            return next;
         }
-        apart(next)
+        // The farthest may be held by its neighbour, which has to go first.
+        let mut farthest: Vec<usize> = (0..ways.len()).collect();
+        farthest.sort_by(|a, b| ways[*b].total_cmp(&ways[*a]));
+        let by_one = farthest.into_iter().map(|index| {
+            let mut by_one = next.clone();
+            by_one[index] = load.one_sample_towards(self.boundaries[index], wanted[index]);
+            apart(by_one)
+        });
+        by_one.into_iter().find(|by_one| moves(by_one)).unwrap_or_else(|| next.clone())
     }
 }
 
