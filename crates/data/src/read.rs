@@ -141,7 +141,7 @@ fn damaged(chunks: &Chunks, cx: &mut Cx<'_>, job: &ReadJob) {
         Err(error) => error,
         Ok(_) => {
             match chunks.get(&job.chunk).map(|chunk| chunk.phase) {
-                // Whoever asks may have said a wrong place: all of it is scanned.
+                // The reader may have named a wrong place: all of it is scanned.
                 Some(Phase::Sealed(_)) => scrub::look_soon(chunks, cx, job.chunk),
                 _ => cx.corrupt(job.chunk, frame),
             }

@@ -5,20 +5,11 @@ mod cluster;
 
 use bearing_meta::Note;
 use bearing_seams::MemCoordinator;
-use bearing_types::{Epoch, Position, ServerId};
+use bearing_types::ServerId;
 use cluster::{ALICE, Cluster};
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 const FIRST: ServerId = ServerId(1);
-
-fn owners(cluster: &Cluster) -> BTreeMap<Position, (ServerId, Epoch)> {
-    let serving = |(id, host): (&ServerId, &cluster::Host)| {
-        let tablets = host.machine.serving().map(|(block, epoch)| (block.start(), (*id, epoch)));
-        tablets.collect::<Vec<_>>()
-    };
-    cluster.hosts.iter().flat_map(serving).collect()
-}
 
 /// A cluster, and its registers from before a server was started again.
 fn cluster() -> (Cluster, MemCoordinator) {
@@ -37,10 +28,10 @@ fn cluster() -> (Cluster, MemCoordinator) {
 #[test]
 fn servers_go_on_with_the_newer_ones_and_take_nothing_over_until_those_are_back() {
     let (mut cluster, older) = cluster();
-    let before = owners(&cluster);
+    let before = cluster.owners();
     let newest = cluster.put_back(older);
     cluster.pass(Duration::from_secs(2));
-    assert_eq!(owners(&cluster), before);
+    assert_eq!(cluster.owners(), before);
     assert!(cluster.older_registers >= 5, "each server says so, once");
     let root = cluster.root(ALICE).grant;
     cluster.create(ALICE, &root, "b").unwrap();
@@ -48,14 +39,14 @@ fn servers_go_on_with_the_newer_ones_and_take_nothing_over_until_those_are_back(
     let dead = ServerId(3);
     let log = cluster.kill(dead);
     cluster.pass(Duration::from_secs(3));
-    let served = owners(&cluster);
+    let served = cluster.owners();
     let kept = before.iter().filter(|(_, (owner, _))| *owner != dead);
     assert!(kept.clone().all(|(start, served_by)| served.get(start) == Some(served_by)));
     assert_eq!(served.len(), kept.count());
 
     cluster.put_back(newest);
     cluster.pass(Duration::from_secs(3));
-    let after = owners(&cluster);
+    let after = cluster.owners();
     assert_eq!(after.keys().collect::<Vec<_>>(), before.keys().collect::<Vec<_>>(), "all are served");
     assert!(after.values().all(|(owner, _)| *owner != dead));
     cluster.revive(dead, log);

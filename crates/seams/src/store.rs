@@ -45,7 +45,7 @@ pub trait Store {
     fn applied(&mut self, tablet: TabletSerial) -> EngineResult<Option<LogIndex>>;
 
     /// Whether it is known that some of what it had of a tablet is lost. What may have been there is an error
-    /// to whoever reads it.
+    /// when it is read.
     fn lacks_some(&mut self, tablet: TabletSerial) -> EngineResult<bool>;
 
     /// The value of a key.

@@ -183,7 +183,7 @@ impl Sim {
         self.lost.is_none() && self.away.is_none() && !wrong && self.can_do_without(host)
     }
 
-    /// Whoever changes registers sees first that they are not the newest.
+    /// A person who changes registers sees first that they are not the newest.
     fn forget_disk(&mut self, server: ServerId) {
         self.put_newest_registers_back();
         self.coordinator.forget_disk(server);

@@ -105,7 +105,7 @@ impl Context {
     }
 
     /// Makes a file shorter from its end, down to about `size`: a server refuses to drop very many extents
-    /// at once. Whoever asks for the size then has less to drop. `TooLarge` if no file can be so long.
+    /// at once. A request for the size then has less to drop. `TooLarge` if no file can be so long.
     pub(crate) async fn cut_in_steps(
         &self,
         node: Handle,

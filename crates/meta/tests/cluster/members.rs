@@ -7,7 +7,8 @@ use bearing_proto::client::{Answer, Call, Request};
 use bearing_proto::coordinator::{Registrar, decode_register, tablet_key};
 use bearing_proto::tablets::Digest;
 use bearing_seams::{Coordinator, DiskLabel, MemCoordinator, MemStore, MemTabletLog};
-use bearing_types::{Block, LogIndex, Position, Sequence, ServerId, SessionId, TabletSerial};
+use bearing_types::{Block, Epoch, LogIndex, Position, Sequence, ServerId, SessionId, TabletSerial};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 impl Cluster {
@@ -39,6 +40,15 @@ impl Cluster {
         let mut store = MemStore::new();
         log.disk().unwrap().into_iter().for_each(|disk| store.set_disk(disk).unwrap());
         self.start(id, store, log);
+    }
+
+    /// Who serves the tablets, and under which epochs.
+    pub fn owners(&self) -> BTreeMap<Position, (ServerId, Epoch)> {
+        let serving = |(id, host): (&ServerId, &Host)| {
+            let tablets = host.machine.serving().map(|(block, epoch)| (block.start(), (*id, epoch)));
+            tablets.collect::<Vec<_>>()
+        };
+        self.hosts.iter().flat_map(serving).collect()
     }
 
     /// How many messages between servers are held.
