@@ -238,3 +238,9 @@ proptest! {
         a_run(seed, options(lookup, group_most, named_max), if lossy { 10 } else { 0 })?;
     }
 }
+
+/// A request to be let in that came late made one server take another for gone for ever.
+#[test]
+fn whoever_is_in_is_heard_again_after_a_late_request_of_its_earlier_life() {
+    a_run(4_097_161_697_815_949_574, options(LookupKind::BloomGroups, 4, 2), 10).unwrap();
+}

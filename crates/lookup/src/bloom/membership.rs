@@ -276,7 +276,9 @@ impl BloomServer {
             return;
         }
         let current = self.layout.as_ref().is_some_and(|layout| {
-            layout.version() == shares.version && layout.division().group_of(self.id) == Some(shares.group)
+            layout.version() == shares.version
+                && layout.birth(self.id) == Some(self.birth)
+                && layout.division().group_of(self.id) == Some(shares.group)
         });
         if !current || self.shares.as_ref().is_some_and(|known| known.version >= shares.version) {
             return;
@@ -350,6 +352,7 @@ impl BloomServer {
 
     pub(super) fn on_beat(
         &mut self,
+        now: Mono,
         from: ServerId,
         theirs: Option<LayoutVersion>,
         shares: Option<LayoutVersion>,
@@ -357,6 +360,11 @@ impl BloomServer {
         out: &mut Vec<Command>,
     ) {
         let Some(layout) = self.layout.clone() else { return };
+        if theirs == Some(layout.version()) && shares == theirs && self.renewed.remove(&from) {
+            // Only who is in has shares. The request to be let in was an old one that came late; one that is
+            // meant is said again.
+            self.hear(now, from);
+        }
         if theirs >= Some(layout.version()) {
             self.unaware.remove(&from);
             self.strays.remove(&from);

@@ -282,7 +282,9 @@ impl BloomServer {
             BloomMessage::Silent(server, birth) => self.on_silent(now, server, birth, out),
             BloomMessage::Layout(layout) => self.on_layout(now, from, layout, out),
             BloomMessage::Shares(shares) => self.on_shares(now, shares, out),
-            BloomMessage::Beat { layout, shares, answer } => self.on_beat(from, layout, shares, answer, out),
+            BloomMessage::Beat { layout, shares, answer } => {
+                self.on_beat(now, from, layout, shares, answer, out)
+            }
         }
     }
 }
