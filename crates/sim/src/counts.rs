@@ -46,6 +46,7 @@ const EXPECTED: &[&str] = &[
     "fault: a data disk is replaced by an older one",
     "fault: a bit of an unsealed chunk flips",
     "fault: a data server is away for long",
+    "fault: who has damaged bytes whole is away for long",
     "fault: a data disk is full",
     "fault: all data disks are full",
     "fault: a metadata disk has little space",

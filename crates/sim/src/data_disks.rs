@@ -5,7 +5,7 @@
 //! it was there before.
 
 use crate::clock::SECOND;
-use crate::cluster::{METADATA, Role};
+use crate::cluster::{DATA, METADATA, Role};
 use crate::complaint::Promise;
 use crate::disks::WrongDisk;
 use crate::meta_host::MetaHost;
@@ -31,6 +31,8 @@ pub(crate) struct Reach {
     mended: BTreeMap<HostId, u64>,
     /// The holes of chunks whose seals were heard of.
     judged: BTreeMap<ChunkId, Vec<(u64, u64)>>,
+    /// Until when who has a chunk whole that is damaged elsewhere is away.
+    missed: BTreeMap<ChunkId, u64>,
 }
 
 impl Reach {
@@ -46,6 +48,11 @@ impl Reach {
 
     pub fn mended(&mut self, hosts: [HostId; 2], now: u64) {
         self.mended.extend(hosts.map(|host| (host, now)));
+    }
+
+    /// Whether one of these frames may have been nowhere to be read since then.
+    pub fn is_missed(&self, frames: &[(ChunkId, u64)], since: u64) -> bool {
+        frames.iter().any(|(chunk, _)| self.missed.get(chunk).is_some_and(|until| since <= *until))
     }
 
     /// Whether nobody could take a host for lost when something was decided that is stable now.
@@ -197,22 +204,41 @@ impl Sim {
     }
 
     /// Bits flip in chunks that are not sealed, in one replica of each that the others can do without, and
-    /// all servers lose power.
+    /// all servers lose power. Sometimes a server that has all of them whole comes back last, when it counts as
+    /// lost.
     pub(crate) fn rot_open(&mut self, number: u64, downtime: u64) {
+        let absent = self.hosts.data().nth(number as usize % usize::from(DATA));
+        let absent = absent.filter(|host| self.world.rng.chance(1, 2) && self.may_lose_disk(*host));
+        let mut missed = Vec::new();
         let (records, _) = self.chunk_records();
         for (chunk, record) in records.iter().filter(|(_, record)| record.sealed.is_none()) {
-            let hosts: Vec<HostId> =
+            let mut hosts: Vec<HostId> =
                 record.servers.iter().filter_map(|server| self.data_host(*server)).collect();
+            let is_missed = absent.is_some_and(|absent| hosts.contains(&absent));
+            hosts.retain(|host| Some(*host) != absent);
             let Some(host) = hosts.get(number as usize % hosts.len().max(1)).copied() else { continue };
-            let held = self.disk(host).held(*chunk).map_or(0, |(held, _)| held);
+            let mut held = self.disk(host).held(*chunk).map_or(0, |(held, _)| held);
+            if is_missed {
+                // A last frame that does not verify may be one that was never whole: it is no damage.
+                held = self.disk(host).whole_frames(*chunk).into_keys().last().unwrap_or(0);
+            }
             if held == 0 || self.lost == Some(host) || !self.is_whole_without(host, *chunk, record) {
                 continue;
             }
             self.world.counts.add("fault: a bit of an unsealed chunk flips");
             self.rotten.insert((host, *chunk));
             self.disk(host).flip(*chunk, (number >> 16) % held);
+            missed.extend(is_missed.then_some(*chunk));
         }
         self.act(Act::PowerCut(downtime));
+        if let Some(absent) = absent.filter(|_| !missed.is_empty()) {
+            self.world.counts.add("fault: who has damaged bytes whole is away for long");
+            self.away = Some(absent);
+            let spell = downtime + self.world.rng.between(8, 14) * SECOND;
+            let until = self.world.now().0 + spell;
+            self.reach.missed.extend(missed.into_iter().map(|chunk| (chunk, until)));
+            self.outage(absent, spell);
+        }
     }
 
     /// A data server is away for longer than it takes until it counts as lost, if nothing is lost with it.
@@ -227,7 +253,7 @@ impl Sim {
     }
 
     /// A chunk was sealed: no frame was given up that was acknowledged and that one of its servers holds
-    /// whole, unless that may count as lost.
+    /// whole, unless that may count as lost and lies behind the end of what the others have.
     pub(crate) fn hear_of_seal(&mut self, chunk: ChunkId, record: &ChunkRecord, decided: u64) {
         let now = self.world.now().0;
         // Who counted as lost then may be back when more is heard of the chunk.
@@ -243,6 +269,8 @@ impl Sim {
                 *held.entry(start).or_default() += 1;
                 let kept = record.keeps(start) && record.sealed.is_some_and(|length| end <= length);
                 let acknowledged = || self.recorder.frames_of(chunk).iter().any(|(frame, _)| *frame == start);
+                // Who may have what is damaged elsewhere is waited for, however long it is away.
+                let reached = reached || record.sealed.is_some_and(|length| end <= length);
                 let fell = judged.as_ref().is_none_or(|holes| new_hole(record, holes, start));
                 if !kept && fell && reached && acknowledged() && !self.recorder.was_reborn(chunk) {
                     let what = format!(

@@ -411,7 +411,8 @@ impl Sim {
         for (since, node) in std::mem::take(&mut self.recorder.lost_reads) {
             let frames = self.ledger.model.frames_of(node);
             // What a writer has replaced meanwhile may have been lost.
-            if self.recorder.are_safe(&frames) && !self.recorder.was_written_since(node, since) {
+            let missed = self.reach.is_missed(&frames, since.0);
+            if !missed && self.recorder.are_safe(&frames) && !self.recorder.was_written_since(node, since) {
                 let what = format!("{node} cannot be read, but all of it was synced");
                 self.ledger.blame(&self.world, Promise::SyncedIsKept, what);
             }

@@ -16,8 +16,8 @@ pub(crate) enum FenceOutcome {
     End { length: u64, holes: Vec<(u64, u64)> },
     /// Others may have more.
     Wait,
-    /// Those that are there have nothing, and the others are lost: only when one of them is back, or is taken
-    /// out of the cluster, can it be said where the chunk ends.
+    /// Those that are there lack something, and others are lost who may have it: only when these are back, or
+    /// are taken out of the cluster, can it be said what the chunk has.
     Nowhere,
 }
 
@@ -137,7 +137,8 @@ pub(crate) fn fence_of(result: DataResult, unknown: bool, lost: bool) -> Fence {
 
 /// Where the furthest whole frame ends. A server that did not restart has all that was ever acknowledged, so
 /// it decides without the others; without such a one all that are not lost have to say what they have. That
-/// nothing is there is believed only if all say so.
+/// nothing is there, or that something in the middle is nowhere whole, is believed only if all say so: it is
+/// final.
 pub(crate) fn end_of(answers: &[Fence]) -> FenceOutcome {
     let any = |which: fn(&Fence) -> bool| answers.iter().any(which);
     let steady = any(|answer| match answer {
@@ -155,11 +156,12 @@ pub(crate) fn end_of(answers: &[Fence]) -> FenceOutcome {
         })
         .collect();
     let length = held.iter().map(|held| held.length).max();
-    match length {
-        None if any(|answer| matches!(answer, Fence::Lost)) => FenceOutcome::Nowhere,
-        None => FenceOutcome::End { length: 0, holes: Vec::new() },
-        Some(length) => FenceOutcome::End { length, holes: holes_of(&held, length) },
+    let holes = length.map(|length| holes_of(&held, length));
+    let is_sure = holes.as_ref().is_some_and(Vec::is_empty);
+    if !is_sure && any(|answer| matches!(answer, Fence::Lost)) {
+        return FenceOutcome::Nowhere;
     }
+    FenceOutcome::End { length: length.unwrap_or(0), holes: holes.unwrap_or_default() }
 }
 
 /// Where a planted bug seals instead.
@@ -279,6 +281,17 @@ mod tests {
             end_of(&[silent(), fence_of(Some(Err(DataError::Full)), false, false)]),
             FenceOutcome::Wait
         );
+    }
+
+    #[test]
+    fn what_is_damaged_is_no_hole_while_one_is_lost_who_may_have_it_whole() {
+        let rotten = || held(200, true, &[(16, 48)]);
+        assert_eq!(end_of(&[rotten(), lost()]), FenceOutcome::Nowhere);
+        assert_eq!(end_of(&[rotten(), held(160, true, &[(40, 88)]), lost()]), FenceOutcome::Nowhere);
+        assert_eq!(end_of(&[rotten(), fenced(160, true), lost()]), end(200), "it is whole somewhere");
+        let out = fence_of(None, true, true);
+        let holes = vec![(16, 48)];
+        assert_eq!(end_of(&[rotten(), out]), FenceOutcome::End { length: 200, holes });
     }
 
     #[test]
