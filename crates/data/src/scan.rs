@@ -17,6 +17,13 @@ pub(crate) const HEADER_BYTES_MAX: u32 =
 /// Frames begin at a multiple of it.
 const FRAME_ALIGN: u64 = 8;
 
+/// What a disk reads or fails to read as a whole.
+const SECTOR_BYTES: u64 = 4096;
+
+/// After so many failed reads of single sectors what cannot be read is passed over a window at a time: a disk
+/// may take seconds for each.
+const SECTORS_FAILED_MAX: u32 = 64;
+
 /// A scan from the start of a log: [`Scan::want`] says what to read, [`Scan::take`] takes it.
 #[derive(Clone, Debug)]
 pub(crate) struct Scan {
@@ -161,6 +168,12 @@ pub(crate) struct DeepScan {
     /// The damage that was passed last. Before there is any, every place is certain.
     passed: Option<Passed>,
     damaged: Vec<Range<u64>>,
+    /// A read failed that ended here: up to there no more is read at once than a header needs.
+    careful_until: u64,
+    /// That failed too: the next read ends here.
+    limit: Option<u64>,
+    /// Reads of single sectors that failed.
+    sectors_failed: u32,
 }
 
 /// Damage behind which the scan goes on.
@@ -197,20 +210,40 @@ pub(crate) enum DeepScanStep {
 impl DeepScan {
     pub fn new(end: u64, scan_bytes: u32) -> DeepScan {
         let scan = Scan::new(end, scan_bytes);
-        DeepScan { scan, seeking: None, passed: None, damaged: Vec::new() }
+        DeepScan {
+            scan,
+            seeking: None,
+            passed: None,
+            damaged: Vec::new(),
+            careful_until: 0,
+            limit: None,
+            sectors_failed: 0,
+        }
     }
 
     /// The next read, by offset and length.
     pub fn want(&self) -> (u64, u32) {
-        match self.seeking {
+        let (offset, length) = match self.seeking {
             None => self.scan.want(),
             Some(Seeking { at, .. }) => {
                 (at, u64::from(self.scan.window).min(self.scan.end.saturating_sub(at)) as u32)
             }
-        }
+        };
+        let limit = match self.limit {
+            Some(limit) => limit,
+            None if offset < self.careful_until && !self.is_in_payload() => sector_behind_header(offset),
+            None => return (offset, length),
+        };
+        (offset, u64::from(length).min(limit - offset) as u32)
+    }
+
+    /// Whether what is read next is checked block by block.
+    fn is_in_payload(&self) -> bool {
+        self.seeking.is_none() && self.scan.body.is_some()
     }
 
     pub fn take(&mut self, bytes: &[u8]) -> DeepScanStep {
+        self.limit = None;
         match self.seeking {
             None => match self.scan.take(bytes) {
                 Found::More => DeepScanStep::More,
@@ -223,18 +256,29 @@ impl DeepScan {
         }
     }
 
-    /// What was wanted cannot be read.
+    /// What was wanted cannot be read. Frames that share a read with a sector that fails are whole: it is read
+    /// in smaller pieces, down to that sector.
     pub fn pass_over(&mut self) -> DeepScanStep {
         let (offset, length) = self.want();
-        let behind = (offset + u64::from(length)).next_multiple_of(FRAME_ALIGN);
+        let end = offset + u64::from(length);
+        let limits = [sector_behind_header(offset), (offset + 1).next_multiple_of(SECTOR_BYTES)];
+        self.limit = limits.into_iter().find(|limit| *limit < end);
+        let patient = self.sectors_failed < SECTORS_FAILED_MAX;
+        self.careful_until = if patient { self.careful_until.max(end) } else { 0 };
+        self.limit = self.limit.filter(|_| patient && !self.is_in_payload());
+        if self.limit.is_some() {
+            return DeepScanStep::More;
+        }
+        self.sectors_failed += 1;
+        let behind = end.next_multiple_of(FRAME_ALIGN);
         let scanned = self.scan.at;
         match (self.seeking, self.passed, &self.scan.body) {
             (Some(Seeking { from, .. }), ..) => self.seek(Seeking { from, at: behind, unread: true }),
             (None, None, Some((header, _))) => {
                 self.seek(Seeking { from: scanned, at: scanned + header.frame_bytes(), unread: true })
             }
-            (None, Some(passed), _) if passed.to == scanned => self.seek_from(scanned, true),
-            (None, ..) => self.seek(Seeking { from: scanned, at: behind, unread: true }),
+            (None, None, None) => self.seek(Seeking { from: scanned, at: behind, unread: true }),
+            (None, Some(_), _) => self.seek_from(scanned, true),
         }
     }
 
@@ -313,6 +357,11 @@ impl DeepScan {
             _ => self.damaged.push(range),
         }
     }
+}
+
+/// Where the first sector ends that lies behind a header, if one begins here.
+fn sector_behind_header(offset: u64) -> u64 {
+    (offset + u64::from(HEADER_BYTES_MAX)).next_multiple_of(SECTOR_BYTES)
 }
 
 /// Whether what is here of a frame fits its header, as far as it is here.
