@@ -256,8 +256,8 @@ impl DeepScan {
         }
     }
 
-    /// What was wanted cannot be read. Frames that share a read with a sector that fails are whole: it is read
-    /// in smaller pieces, down to that sector.
+    /// What was wanted cannot be read. Frames that share a read with a sector that fails may be whole: it is
+    /// read in smaller pieces, down to that sector.
     pub fn pass_over(&mut self) -> DeepScanStep {
         let (offset, length) = self.want();
         let end = offset + u64::from(length);

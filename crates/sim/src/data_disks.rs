@@ -204,8 +204,8 @@ impl Sim {
     }
 
     /// Bits flip in chunks that are not sealed, in one replica of each that the others can do without, and
-    /// all servers lose power. Sometimes a server that has all of them whole comes back last, when it counts as
-    /// lost.
+    /// all servers lose power. Sometimes a server that has all of them whole comes back last, when it counts
+    /// as lost.
     pub(crate) fn rot_open(&mut self, number: u64, downtime: u64) {
         let absent = self.hosts.data().nth(number as usize % usize::from(DATA));
         let absent = absent.filter(|host| self.world.rng.chance(1, 2) && self.may_lose_disk(*host));

@@ -52,6 +52,8 @@ pub struct FileChunkLog {
     chunks: BTreeMap<ChunkId, Chunk>,
     damaged: BTreeMap<ChunkId, PathBuf>,
     files: Files,
+    /// The names of the directories are stable. They may have been made just before a process was killed.
+    shelves_synced: bool,
 }
 
 impl FileChunkLog {
@@ -64,13 +66,13 @@ impl FileChunkLog {
         let chunks_path = path.join(CHUNKS);
         if !chunks_path.exists() {
             fs::create_dir(&chunks_path).map_err(|error| failed("make directory", &chunks_path, &error))?;
-            sync_directory(path)?;
         }
         let mut log = FileChunkLog {
             directory,
             chunks: BTreeMap::new(),
             damaged: BTreeMap::new(),
             files: Files::default(),
+            shelves_synced: false,
         };
         for shelf in list(&chunks_path)? {
             for file in list(&shelf)? {
@@ -300,8 +302,13 @@ impl ChunkLog for FileChunkLog {
         }
         let (shelf, path) = (self.shelf(chunk), self.path(chunk));
         if !shelf.exists() {
+            self.shelves_synced = false;
             fs::create_dir(&shelf).map_err(|error| failed("make directory", &shelf, &error))?;
+        }
+        if !self.shelves_synced {
             sync_directory(&self.directory.path().join(CHUNKS))?;
+            sync_directory(self.directory.path())?;
+            self.shelves_synced = true;
         }
         let header = Header { chunk, generation: 1, epoch, end: End::Open, length: 0 };
         let make = || {
