@@ -4,8 +4,9 @@
 //! The server that has the most tablets is killed with kill -9 and started again when others have taken over;
 //! every fifth time it is stopped for ten seconds instead, and goes on. The next turn waits until every
 //! tablet has its three copies again. A call of the client that is under way, or begun, meanwhile is answered
-//! by who took over: the longest such call is the outage. The servers' logs tell when they claimed what the
-//! dead one had, when the coordinator had given it to them, and when they served it.
+//! by who took over: the longest such call is the outage, the first that is answered ends the reconstruction.
+//! The servers' logs tell when they claimed what the dead one had, when the coordinator had given it to them,
+//! and when they served it.
 //!
 //! In the end a second mount looks for every file that was made, and not removed.
 
@@ -78,6 +79,8 @@ struct Outage {
     adopted: Duration,
     /// From then on until the client's longest call was answered.
     replied: Duration,
+    /// From the first claim until the first call was answered that had waited since the kill.
+    first_reply: Duration,
     /// The client's longest call.
     felt: Duration,
     /// From the kill until every tablet had its copies again.
@@ -119,6 +122,7 @@ fn judge(outages: &[Outage], calls: Calls) -> Result<()> {
     show("  swapped", |outage| outage.swapped);
     show("  adopted", |outage| outage.adopted);
     show("  replied", |outage| outage.replied);
+    show("reconstruction, from the first claim until the first reply", |outage| outage.first_reply);
     show("reconstruction, from the first claim until all is served", |outage| {
         outage.swapped + outage.adopted
     });
@@ -253,7 +257,7 @@ fn kill_in_turn(cluster: &Cluster, plan: Plan, timed: &Mutex<Vec<Call>>) -> Resu
             let longest = longest(timed, killed).map_or(Duration::ZERO, |call| call.ended);
             Ok(wall() > longest.max(killed) + Duration::from_secs(1))
         })?;
-        let mut outage = told_apart(cluster, victim.name(), killed, longest(timed, killed))?;
+        let mut outage = told_apart(cluster, victim.name(), killed, timed)?;
         if freeze {
             victim.signal(libc::SIGCONT);
         } else {
@@ -262,9 +266,10 @@ fn kill_in_turn(cluster: &Cluster, plan: Plan, timed: &Mutex<Vec<Call>>) -> Resu
         outage.restored = restored;
         calls.note(timed, killed, outage);
         until("it is back", || serves(cluster, victim.name()))?;
-        let Outage { detected, swapped, adopted, replied, felt, restored } = outage;
+        let Outage { detected, swapped, adopted, replied, first_reply, felt, restored } = outage;
         println!(
-            "{} {number}, {}: felt {} ms (detected {}, swapped {}, adopted {}, replied {}), restored in {} ms",
+            "{} {number}, {}: felt {} ms (detected {}, swapped {}, adopted {}, replied {}; first reply {}), \
+             restored in {} ms",
             if freeze { "freeze" } else { "kill" },
             victim.name(),
             felt.as_millis(),
@@ -272,6 +277,7 @@ fn kill_in_turn(cluster: &Cluster, plan: Plan, timed: &Mutex<Vec<Call>>) -> Resu
             swapped.as_millis(),
             adopted.as_millis(),
             replied.as_millis(),
+            first_reply.as_millis(),
             restored.as_millis()
         );
         outages.push(outage);
@@ -323,8 +329,17 @@ fn longest(timed: &Mutex<Vec<Call>>, killed: Duration) -> Option<Call> {
     concerned.copied().max_by_key(|call| call.ended - call.began.max(killed))
 }
 
+/// When the first call was answered that began when something was killed or soon after, and was under way
+/// when it was claimed.
+fn first_reply(timed: &Mutex<Vec<Call>>, killed: Duration, claimed: Duration) -> Option<Duration> {
+    let calls = timed.lock().expect("nobody panics with it");
+    let soon = killed + (claimed - killed) / 2;
+    calls.iter().filter(|call| call.began < soon && call.ended > claimed).map(|call| call.ended).min()
+}
+
 /// By what the logs of the servers say.
-fn told_apart(cluster: &Cluster, victim: &str, killed: Duration, longest: Option<Call>) -> Result<Outage> {
+fn told_apart(cluster: &Cluster, victim: &str, killed: Duration, timed: &Mutex<Vec<Call>>) -> Result<Outage> {
+    let longest = longest(timed, killed);
     let (mut claimed, mut taken, mut served) = (Vec::new(), Vec::new(), Vec::new());
     let day = Duration::from_secs(86_400);
     let midnight = Duration::from_secs(killed.as_secs() / day.as_secs() * day.as_secs());
@@ -351,11 +366,13 @@ fn told_apart(cluster: &Cluster, victim: &str, killed: Duration, longest: Option
     };
     let (taken, served) = (within(&taken), within(&served));
     let replied = longest.map_or(served, |call| call.ended);
+    let first_reply = first_reply(timed, killed, first).unwrap_or(served);
     Ok(Outage {
         detected: first - killed,
         swapped: taken.saturating_sub(first),
         adopted: served.saturating_sub(taken),
         replied: replied.saturating_sub(served),
+        first_reply: first_reply.saturating_sub(first),
         felt,
         restored: Duration::ZERO,
     })
@@ -389,6 +406,17 @@ fn until(what: &str, done: impl Fn() -> Result<bool>) -> Result<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_reply_is_that_of_a_call_that_waited_since_the_kill() {
+        let ms = Duration::from_millis;
+        let call = |began, ended| Call { began: ms(began), ended: ms(ended) };
+        // Of another server; before the claim; one that waited; one that waited longer; one that came late.
+        let calls = vec![call(1_249, 1_251), call(990, 1_010), call(999, 1_262), call(1_001, 1_300)];
+        let timed = Mutex::new([calls, vec![call(1_240, 1_260)]].concat());
+        assert_eq!(first_reply(&timed, ms(1_000), ms(1_250)), Some(ms(1_262)));
+        assert_eq!(first_reply(&timed, ms(1_000), ms(1_400)), None);
+    }
 
     #[test]
     fn times_of_lines_are_read_and_other_lines_have_none() {
