@@ -580,3 +580,70 @@ fn who_lost_some_of_a_tablet_waits_for_the_only_other_server_that_may_have_it() 
         assert_eq!(cluster.list(ALICE, &root, 100).len(), 20);
     }
 }
+
+/// The owner of a tablet does not hear the others and goes on alone; a member hears of that when it is to
+/// learn the tablet anew.
+fn swap_out_unnoticed(cluster: &mut Cluster, home: Position, member: ServerId) {
+    let before = cluster.register_of(home);
+    let owner = before.owner;
+    // The owner does not hear the others, and soon they do not hear it, until it goes on alone.
+    let others = cluster.hosts.keys().copied().filter(|server| *server != owner);
+    let back: Vec<(ServerId, ServerId)> = others.map(|server| (server, owner)).collect();
+    cluster.cut.extend(&back);
+    cluster.pass(Duration::from_millis(100));
+    cluster.cut.extend(back.iter().map(|(server, owner)| (*owner, *server)));
+    while cluster.register_of(home) == before {
+        cluster.pass(Duration::from_millis(5));
+    }
+    assert_eq!(cluster.register_of(home).members, [owner]);
+    // It does not hear of that before it is to learn the tablet anew.
+    cluster.cut.remove(&(member, owner));
+    cluster.cut.remove(&(owner, member));
+    for _ in 0..200 {
+        if cluster.register_of(home).learner.is_none() {
+            cluster.pass(Duration::from_millis(5));
+        }
+    }
+    assert_eq!(cluster.register_of(home).learner, Some(member));
+    cluster.cut.clear();
+}
+
+#[test]
+fn a_member_that_came_by_a_snapshot_and_is_swapped_out_unnoticed_takes_another_snapshot() {
+    let mut cluster = cluster(3);
+    let root = cluster.root(ALICE).grant;
+    let home = root.body.seat.home;
+    let first = cluster.register_of(home);
+    let (owner, member) = (first.owner, first.members[1]);
+    // It comes back when another has its place, and gets that one's.
+    let log = cluster.kill(member);
+    cluster.pass(Duration::from_secs(3));
+    cluster.revive(member, log);
+    cluster.pass(Duration::from_secs(3));
+    let other = cluster.register_of(home).members.into_iter().find(|server| !first.members.contains(server));
+    cluster.kill(other.unwrap());
+    cluster.pass(Duration::from_secs(3));
+    cluster.create(ALICE, &root, "f").unwrap();
+    cluster.pass(Duration::from_secs(1));
+    let before = cluster.register_of(home);
+    assert!(before.owner == owner && before.members.len() == 3 && before.members.contains(&member));
+    swap_out_unnoticed(&mut cluster, home, member);
+    cluster.pass(Duration::from_secs(3));
+    let after = cluster.register_of(home);
+    assert_eq!((after.owner, after.members.len()), (owner, 3), "{after:?}");
+}
+
+#[test]
+fn members_of_a_cluster_of_three_that_are_swapped_out_unnoticed_learn_the_tablet_anew() {
+    let mut cluster = Cluster::with_copies(3, 3);
+    cluster.open_session(ALICE);
+    let root = cluster.root(ALICE).grant;
+    let home = root.body.seat.home;
+    cluster.create(ALICE, &root, "f").unwrap();
+    cluster.pass(Duration::from_secs(1));
+    let before = cluster.register_of(home);
+    swap_out_unnoticed(&mut cluster, home, before.members[1]);
+    cluster.pass(Duration::from_secs(5));
+    let after = cluster.register_of(home);
+    assert_eq!((after.owner, after.members.len()), (before.owner, 3), "{after:?}");
+}

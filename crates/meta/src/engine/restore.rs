@@ -13,7 +13,7 @@ use crate::tablet::{Leaving, Phase};
 use bearing_placement::Tablet as Assigned;
 use bearing_proto::replication::{PartsHeld, Progress, SnapshotPart};
 use bearing_seams::KeyRange;
-use bearing_types::{Block, LogIndex, Mono, Now, Position, ServerId, TabletSerial};
+use bearing_types::{Block, Epoch, LogIndex, Mono, Now, Position, ServerId, TabletSerial};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -381,7 +381,7 @@ impl MetaServer {
             return self.outgoing.answer_parts(from, PartsHeld { serial, snapshot, parts: 0 });
         }
         if part.first && begun.is_none_or(|snapshot| snapshot < sent.snapshot) {
-            if !self.may_learn(from, sent) {
+            if !self.may_learn(from, sent, begun) {
                 return;
             }
             self.remove_stored(sent.serial, out);
@@ -395,9 +395,10 @@ impl MetaServer {
     }
 
     /// Whether what is here of a tablet may become void: the register has to say that this server learns it
-    /// of that one. A part that the network kept may be of long ago, of a snapshot that this server had and
-    /// counts on: then all that the part has is known here to be committed.
-    fn may_learn(&mut self, from: ServerId, sent: &SnapshotPart) -> bool {
+    /// of that one. A part that the network kept may be of long ago, of a snapshot that this server had
+    /// before it was restarted, and counts on: then all that the part has is known here to be committed. If
+    /// it was not restarted since an earlier snapshot, it has had no later one.
+    fn may_learn(&mut self, from: ServerId, sent: &SnapshotPart, begun: Option<Epoch>) -> bool {
         let mut registers = self.startup.registers.values().map(|(_, assigned)| assigned);
         let stands = registers.find(|assigned| assigned.serial == sent.serial).is_some_and(|assigned| {
             assigned.learner == Some(self.id) && assigned.owner == from && assigned.epoch >= sent.snapshot
@@ -407,7 +408,8 @@ impl MetaServer {
             return false;
         }
         let mine = self.starts.contains_key(&sent.serial) || self.claims.contains_key(&sent.serial);
-        let older = self.copies.get(&sent.serial).is_none_or(|copy| copy.committed() < sent.base);
+        let older =
+            begun.is_some() || self.copies.get(&sent.serial).is_none_or(|copy| copy.committed() < sent.base);
         // Without room for it, somebody else is asked in a while.
         !mine && older && self.headroom() == Headroom::Enough
     }

@@ -66,6 +66,8 @@ pub struct Cluster {
     pub ahead: BTreeMap<ServerId, i64>,
     /// Messages between servers do not arrive for now.
     pub hold_peers: bool,
+    /// Between servers nothing goes these ways.
+    pub cut: std::collections::BTreeSet<(ServerId, ServerId)>,
     held_peers: Vec<(ServerId, Event)>,
     pub kept_replication: Option<Vec<(ServerId, Event)>>,
     /// Logs are not synced for now.
@@ -184,6 +186,7 @@ impl Cluster {
             overheard_by: None,
             ahead: BTreeMap::new(),
             hold_peers: false,
+            cut: std::collections::BTreeSet::new(),
             kept_replication: None,
             held_peers: Vec::new(),
             hold_syncs: false,
@@ -348,6 +351,8 @@ impl Cluster {
                     }
                     self.recalls.push((session, recall));
                 }
+                Command::Peer(to, _) | Command::Replication(to, _) | Command::Ring(to, _)
+                    if self.cut.contains(&(id, to)) => {}
                 Command::Peer(to, message) if self.hold_peers => {
                     self.held_peers.push((to, Event::Peer(id, message)));
                 }
