@@ -7,7 +7,7 @@ use crate::query::{FileKey, LookupError, QueryId};
 use bearing_placement::LookupKind;
 use bearing_types::ServerId;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub const BLOOM: [LookupKind; 4] =
@@ -41,6 +41,8 @@ struct Expected {
     file: FileKey,
     home: Option<ServerId>,
     excused: bool,
+    /// Servers that were down meanwhile: nobody may have heard that they are.
+    down: BTreeSet<ServerId>,
 }
 
 struct Run {
@@ -80,17 +82,21 @@ impl Run {
         let file = self.cluster.draws.one(&files).filter(|_| !absent).unwrap_or(key(1 << 40));
         let home = self.homes.get(&file).copied();
         let id = self.cluster.ask(file);
-        self.asked.insert(id, Expected { file, home, excused: false });
+        self.asked.insert(id, Expected { file, home, excused: false, down: BTreeSet::new() });
         self.note();
     }
 
     /// A home that is not reachable at some time excuses a query from finding it.
     fn note(&mut self) {
+        let live = self.cluster.live();
+        let down: Vec<ServerId> =
+            self.cluster.nodes.keys().copied().filter(|server| !live.contains(server)).collect();
         for (id, expected) in &mut self.asked {
             let moved = self.homes.get(&expected.file).copied() != expected.home;
             let there = expected.home.is_none_or(|home| self.cluster.is_ready(home));
-            if (moved || !there) && !self.cluster.ends.contains_key(id) {
-                expected.excused = true;
+            if !self.cluster.ends.contains_key(id) {
+                expected.excused |= moved || !there;
+                expected.down.extend(&down);
             }
         }
     }
@@ -190,6 +196,9 @@ impl Run {
                 (Some(home), Some(End::Failed(error))) => {
                     prop_assert!(expected.excused, "{:?} at {} was not found: {}", id, home, error);
                 }
+                (None, Some(End::Failed(LookupError::Unanswered(server)))) => {
+                    prop_assert!(expected.down.contains(server), "{:?}: {} was there", id, server);
+                }
                 (None, Some(End::Failed(error))) => prop_assert_eq!(*error, LookupError::Absent),
                 (_, None) => {}
             }
@@ -243,4 +252,10 @@ proptest! {
 #[test]
 fn whoever_is_in_is_heard_again_after_a_late_request_of_its_earlier_life() {
     a_run(4_097_161_697_815_949_574, options(LookupKind::BloomGroups, 4, 2), 10).unwrap();
+}
+
+/// None of 16 requests to a server that had crashed came back with a word of that.
+#[test]
+fn that_a_server_which_crashed_did_not_answer_is_said() {
+    a_run(13_513_987_017_474_206_338, options(LookupKind::BloomArray8, 1, 0), 10).unwrap();
 }
