@@ -267,3 +267,18 @@ fn no_extent_says_that_it_is_in_a_chunk_of_which_it_is_not_stable_that_it_is_mad
     assert_eq!(extents(&mut cluster, second).0, [(10, 400_000, target, 0, 0)]);
     assert!(is_gone(&mut cluster, &chunk));
 }
+
+#[test]
+fn a_commit_may_cover_bytes_in_more_chunks_of_other_tablets_than_can_be_told_of_at_once() {
+    let (mut cluster, _) = cluster();
+    let file = create(&mut cluster, "f");
+    let elsewhere = Position(!file.0.home.0);
+    for number in 0..300 {
+        let chunk = cluster.open_chunk(ALICE, elsewhere);
+        commit(&mut cluster, file, extent(&chunk, number * 100, 100, 0));
+    }
+    let chunk = cluster.open_chunk(ALICE, elsewhere);
+    commit(&mut cluster, file, extent(&chunk, 0, 30_000, 0));
+    let (shapes, _) = extents(&mut cluster, file);
+    assert_eq!(shapes, [(0, 30_000, chunk.chunk.chunk, 0, 0)]);
+}

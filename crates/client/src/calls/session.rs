@@ -62,6 +62,9 @@ impl State {
     pub fn on_enrolled(&mut self, session: SessionId) {
         if self.session.agreed(session, &mut self.io) {
             self.delegations.set_session(session);
+        } else if session != self.session.id() && self.session.over().is_none() {
+            // Two tries came to an end, and packets go in the name of the second one from now on.
+            self.on_session_ended();
         }
     }
 

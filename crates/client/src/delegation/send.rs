@@ -75,7 +75,7 @@ impl Context {
                     return true;
                 }
                 Ok(_) => drop(state.io.unexpected()),
-                Err(Code::NotFound) if state.goes_alone(tablet, &batch) => return true,
+                Err(Code::NotFound | Code::TooLarge) if state.goes_alone(tablet, &batch) => return true,
                 // A chunk was damaged, or nothing had come of it for so long that it counted as unused. What
                 // was decided later may be about the same file, so it goes too.
                 Err(Code::NotFound) if let Some(node) = state.file_of(tablet, &batch) => {

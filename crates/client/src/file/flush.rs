@@ -20,7 +20,7 @@ use bearing_proto::frame;
 use bearing_proto::grant::Capability;
 use bearing_types::{ChunkId, Code, Mono, NodeId};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -349,9 +349,10 @@ impl Context {
     async fn commit(&self, node: NodeId, job: &Job, places: &Places) -> Result<(), Code> {
         let extents: Vec<Extent> = places.values().map(|(piece, placed)| extent_of(piece, placed)).collect();
         let extents_max = self.with(|state| state.io.config.commit_extents_max);
-        for part in extents.chunks(extents_max) {
-            let opened = opened_for(places, part);
-            let commit_ours = || self.with(|state| state.commit_ours(node, job, part, opened.clone()));
+        let mut parts: VecDeque<Vec<Extent>> = extents.chunks(extents_max).map(<[Extent]>::to_vec).collect();
+        while let Some(part) = parts.pop_front() {
+            let opened = opened_for(places, &part);
+            let commit_ours = || self.with(|state| state.commit_ours(node, job, &part, opened.clone()));
             let mut ours = commit_ours();
             if !ours {
                 // Its home hears of what was decided before first.
@@ -359,13 +360,13 @@ impl Context {
                 ours = commit_ours();
             }
             if ours {
-                self.count_committed(part);
+                self.count_committed(&part);
                 continue;
             }
             // What is dirty is open for writing; without a token it was made here, and lost before its home
             // heard of it. Asked for only now: the home may have heard of it while the frames were appended.
             let token = self.with(|state| state.files.write_token(node)).ok_or(Code::Io)?;
-            let (extents, size_min) = relative(job, part);
+            let (extents, size_min) = relative(job, &part);
             let call = Call::Commit {
                 node: job.handle,
                 token,
@@ -376,7 +377,8 @@ impl Context {
                 opened,
                 set_ids: job.set_ids,
             };
-            self.change(vec![LeaseKey::File(node)], job.handle.home, call, |state, answered| {
+            let key = vec![LeaseKey::File(node)];
+            let committed = self.change(key, job.handle.home, call, |state, answered| {
                 match answered.body {
                     Body::Node(view) => {
                         state.on_commit(job.mode, extents, size_min, &view);
@@ -386,9 +388,19 @@ impl Context {
                     // needed.
                     _ => state.files.unknown_again(node, job.mode, size_min),
                 }
-            })
-            .await?;
-            self.count_committed(part);
+            });
+            match committed.await {
+                // It covers more extents of before than are replaced at once. What is appended covers none.
+                Err(Code::TooLarge) if job.mode == CommitMode::Put && is_divisible(&part) => {
+                    let (first, second) = halves(part);
+                    parts.push_front(second);
+                    parts.push_front(first);
+                }
+                committed => {
+                    committed?;
+                    self.count_committed(&part);
+                }
+            }
         }
         Ok(())
     }
@@ -451,6 +463,26 @@ impl Context {
         }
         failed
     }
+}
+
+fn is_divisible(extents: &[Extent]) -> bool {
+    extents.len() > 1 || extents.iter().any(|extent| extent.length > 1)
+}
+
+/// The same bytes in two parts.
+fn halves(mut extents: Vec<Extent>) -> (Vec<Extent>, Vec<Extent>) {
+    if let [extent] = extents[..] {
+        let length = extent.length / 2;
+        let rest = Extent {
+            file_offset: extent.file_offset + u64::from(length),
+            length: extent.length - length,
+            skip: extent.skip + length,
+            ..extent
+        };
+        return (vec![Extent { length, ..extent }], vec![rest]);
+    }
+    let second = extents.split_off(extents.len() / 2);
+    (extents, second)
 }
 
 impl State {

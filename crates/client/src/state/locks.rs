@@ -119,7 +119,9 @@ impl Locks {
 
     /// A holder's locks are to be given back later. Whether that is news.
     pub fn owe(&mut self, holder: Holder) -> bool {
-        self.owed.insert(holder, Vec::new()).is_none()
+        let news = !self.owed.contains_key(&holder);
+        self.owed.entry(holder).or_default();
+        news
     }
 
     /// They are given back.

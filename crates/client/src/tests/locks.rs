@@ -139,6 +139,25 @@ fn a_lock_that_no_server_takes_back_is_owed_and_its_owner_gets_no_other_before()
 }
 
 #[test]
+fn whoever_waits_for_what_is_owed_goes_on_though_it_is_owed_twice() {
+    let mut world = World::open();
+    let range = LockRange { start: 0, last: 4 };
+    let (owner, space) = (LockOwner(3), LockSpace::Ranges);
+    let unlock = || Operation::Unlock { node: FILE, owner, space, range };
+    world.start(unlock());
+    world.pass(config().request_timeout);
+    world.start(take(false));
+    world.start(unlock());
+    world.pass(config().request_timeout);
+    world.pass(Duration::from_secs(3));
+    let asked = world.sent.drain(..).filter_map(|sent| request_of(sent.message));
+    let gives_back = |asked: &Request| matches!(asked.call, Call::Unlock { range: LockRange::ALL, .. });
+    let asked = asked.filter(gives_back).last().unwrap();
+    world.reply_done(&asked, Ok(Body::Done));
+    assert!(matches!(world.take_request().call, Call::Lock { .. }));
+}
+
+#[test]
 fn a_lock_in_the_way_is_told_as_its_home_tells_it() {
     let mut world = World::open();
     let ticket = world.start(Operation::TestLock { node: FILE, lock: lock(LockMode::Shared) });

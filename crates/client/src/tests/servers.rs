@@ -280,6 +280,13 @@ impl Servers {
                     CommitMode::Put => 0,
                     CommitMode::Append => record.attributes.size,
                 };
+                let covered = |extent: &Extent| {
+                    let start = base + extent.file_offset;
+                    record.extents.parts(start..start + u64::from(extent.length)).count()
+                };
+                if extents.iter().map(covered).sum::<usize>() > self.dropped_max {
+                    return Err(Code::TooLarge);
+                }
                 for extent in extents {
                     record.extents.cover(Extent { file_offset: base + extent.file_offset, ..*extent });
                 }

@@ -41,6 +41,24 @@ fn a_sync_of_everything_tells_what_closed_files_have_lost_and_so_does_the_next_s
 }
 
 #[test]
+fn a_sync_of_everything_tells_once_what_open_files_have_lost_and_so_does_their_own_sync() {
+    let (mut world, mut servers) = stage();
+    let (file, _) = create_open(&mut world, &mut servers, "a");
+    done(&mut world, &mut servers, write(file, 0, b"lost"));
+    servers.commits_fail = Some(Code::NoSpace);
+    while !world.notes.iter().any(|note| matches!(note, Note::WritesLost(..))) {
+        if !servers.answer_all(&mut world) {
+            world.pass_to_next();
+        }
+    }
+    servers.commits_fail = None;
+    assert_eq!(servers.perform(&mut world, Operation::SyncAll), Err(Code::NoSpace));
+    done(&mut world, &mut servers, Operation::SyncAll);
+    assert_eq!(servers.perform(&mut world, Operation::Sync { file }), Err(Code::NoSpace));
+    done(&mut world, &mut servers, Operation::Sync { file });
+}
+
+#[test]
 fn a_sync_of_everything_tells_what_a_chunk_that_is_sealed_already_had_lost() {
     let (mut world, mut servers) = stage();
     written_and_closed(&mut world, &mut servers, "a");

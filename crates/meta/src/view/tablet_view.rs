@@ -640,10 +640,17 @@ impl<'a> View<'a> {
             }
         }
         // The place of an item in its record is one byte.
-        if self.drafts.len() > usize::from(u8::MAX) {
-            return Err(Stop::Refuse(Code::TooLarge));
+        if self.drafts.len() <= usize::from(u8::MAX) {
+            self.drafts.push(draft);
+            return Ok(());
         }
-        self.drafts.push(draft);
+        // Bytes of which a chunk does not hear that they are in no use are found when it is scanned again.
+        let is_release = |draft: &Draft| matches!(draft.work, Deferred::ReleaseSpace { .. });
+        if is_release(&draft) {
+            return Ok(());
+        }
+        let place = self.drafts.iter_mut().find(|queued| is_release(queued));
+        *place.ok_or(Stop::Refuse(Code::TooLarge))? = draft;
         Ok(())
     }
 

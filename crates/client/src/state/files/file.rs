@@ -59,11 +59,20 @@ pub(super) struct Losses {
     pub(super) code: Option<Code>,
     /// Somebody was told of the last one. Otherwise who opens the file next is.
     pub(super) told: bool,
+    /// Of so many a sync of everything has told.
+    pub(super) told_by_all: u64,
 }
 
 impl Losses {
     pub fn note(&mut self, code: Code) {
-        *self = Losses { count: self.count + 1, code: Some(code), told: false };
+        (self.count, self.code, self.told) = (self.count + 1, Some(code), false);
+    }
+
+    /// A sync of everything tells of those that nobody was told of, once.
+    pub fn tell_all(&mut self) -> Result<(), Code> {
+        let news = self.is_untold() && self.count > self.told_by_all;
+        self.told_by_all = self.count;
+        self.code.filter(|_| news).map_or(Ok(()), Err)
     }
 
     /// There is one that nobody was told of.

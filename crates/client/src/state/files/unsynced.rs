@@ -84,11 +84,13 @@ impl Files {
         }
     }
 
-    /// A sync of everything is over: tells of what closed files lost, once. See [`LeftBehind::tell`].
+    /// A sync of everything is over: tells of what files lost, once. See [`LeftBehind::tell`].
     ///
     /// [`LeftBehind::tell`]: super::left::LeftBehind::tell
     pub fn tell_lost(&mut self, has_lost: impl Fn(ChunkId) -> bool) -> Result<(), Code> {
-        self.left_behind.tell(has_lost)
+        let told = self.files.values_mut().map(|file| file.losses.tell_all());
+        let open = told.fold(Ok(()), Result::and);
+        self.left_behind.tell(has_lost).and(open)
     }
 
     /// Which chunks are stable, so that no file has anything to make stable or to lose in them.
@@ -101,6 +103,7 @@ impl Files {
 
     /// The next sync of everything is to tell of what was lost although one has told of it.
     pub fn tell_lost_again(&mut self) {
+        self.files.values_mut().for_each(|file| file.losses.told_by_all = 0);
         self.left_behind.tell_again();
     }
 

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// Steps in one batch.
 const BATCH_MAX: usize = 256;
+/// Extents in one batch, but for those of its last step: they become one entry of a log.
+const BATCH_EXTENTS_MAX: usize = 8 << 10;
 /// Steps waiting to be done at which operations wait too.
 const QUEUED_MAX: usize = 16 << 10;
 /// A lease that is about to end, or has, is renewed after this time.
@@ -51,6 +53,21 @@ pub(crate) struct Lent {
     waiting: Vec<(u64, Promise<Result<(), Code>>)>,
     /// Told whether there are some.
     waiting_for_ids: Vec<Promise<bool>>,
+}
+
+/// How many of these steps go together.
+fn batch_of(queue: &VecDeque<Step>) -> usize {
+    let extents = |step: &Step| match &step.change {
+        Change::Commit { extents, .. } => extents.len(),
+        _ => 0,
+    };
+    let mut before = 0;
+    let fits = queue.iter().take(BATCH_MAX).take_while(|step| {
+        let fits = before < BATCH_EXTENTS_MAX;
+        before += extents(step);
+        fits
+    });
+    fits.count()
 }
 
 /// Steps that go together.
@@ -222,7 +239,8 @@ impl Lent {
 
     /// The next batch; `None` when there is nothing to say.
     pub fn next_batch(&mut self, renew: bool) -> Option<Batch> {
-        let count = self.queue.len().min(if self.alone > 0 { 1 } else { BATCH_MAX });
+        let count = if self.alone > 0 { 1 } else { batch_of(&self.queue) };
+        let count = count.min(self.queue.len());
         // What is given back goes with the last step that was decided before.
         let open: Vec<NodeId> = self.open.iter().copied().take(OPEN_TOLD_MAX).collect();
         let last = count == self.queue.len() && open.len() == self.open.len();
