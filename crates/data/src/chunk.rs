@@ -2,7 +2,8 @@
 
 use crate::event::LogCommand;
 use crate::state::{Chunk, Cx, Job, Phase, Role};
-use bearing_proto::data::DataError;
+
+use bearing_proto::data::{DataBody, DataError};
 use bearing_seams::{EngineError, EngineResult};
 
 impl Chunk {
@@ -13,18 +14,39 @@ impl Chunk {
     /// The engine made the chunk, or could not: then it is forgotten.
     pub fn created(&mut self, cx: &mut Cx<'_>, result: EngineResult<()>) {
         match result {
-            Ok(()) => cx.log(Job::Name(self.id), LogCommand::Sync { chunk: self.id }),
+            Ok(()) => {
+                self.answer_copy(cx, Ok(DataBody::Busy { done: 0 }));
+                cx.log(Job::Name(self.id), LogCommand::Sync { chunk: self.id });
+            }
             Err(error) => {
                 let answer = self.engine_refused(cx, &error);
+                self.answer_copy(cx, Err(answer));
                 self.close(cx, answer);
-                self.refuse_cuts(cx, answer);
+                // Without room for it nothing is here, and nothing that is on its way comes to be here.
+                let is_full = answer == DataError::Full;
+                self.refuse_cuts(cx, if is_full { DataError::NoChunk } else { answer });
+                let removed = if is_full { Ok(DataBody::Done) } else { Err(answer) };
+                self.removers.drain(..).for_each(|asker| cx.reply(asker, removed.clone()));
                 self.gone = true;
             }
         }
     }
 
+    /// Whoever asked for a copy hears whether it goes on.
+    fn answer_copy(&mut self, cx: &mut Cx<'_>, answer: Result<DataBody, DataError>) {
+        if let Role::Copies(copier) = &mut self.role
+            && let Some(first) = copier.first.take()
+        {
+            cx.reply(first, answer);
+        }
+    }
+
     /// The chunk's name is stable, or cannot be.
     pub fn named(&mut self, cx: &mut Cx<'_>, result: EngineResult<()>) {
+        if self.phase == Phase::Naming {
+            // They come again.
+            self.removers.clear();
+        }
         match result {
             Ok(()) if self.phase == Phase::Naming => {
                 self.phase = Phase::Open;

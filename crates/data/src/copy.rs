@@ -31,13 +31,12 @@ pub(crate) fn copy(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: Chunk
         None if cx.core.failed => cx.refuse(asker, DataError::Failed),
         None => {
             let epoch = wanted.epoch;
-            let copier = Copier::new(cx, wanted);
+            let copier = Copier { first: Some(asker), ..Copier::new(cx, wanted) };
             let mut chunk = Chunk::new(id, epoch, Role::Copies(Box::new(copier)));
             chunk.phase = Phase::Copying;
             chunk.create(cx);
             chunks.insert(id, chunk);
             cx.step("copy begins");
-            cx.reply(asker, Ok(DataBody::Busy { done: 0 }));
         }
     }
 }
@@ -110,6 +109,7 @@ impl Chunk {
             // What is asked for late was given up since.
             (Phase::Sealed(0), _) if self.epoch >= epoch => cx.refuse(asker, DataError::NoChunk),
             (Phase::Sealed(length), _) if length >= wanted.length => cx.reply(asker, Ok(DataBody::Done)),
+            (Phase::Copying, Role::Copies(copier)) if copier.first.is_some() => cx.drop_request(),
             (Phase::Copying, Role::Copies(copier)) if copier.length == wanted.length => {
                 copier.sources = wanted.sources;
                 cx.reply(asker, Ok(DataBody::Busy { done: self.writer.written }));

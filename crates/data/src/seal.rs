@@ -352,9 +352,8 @@ impl Chunk {
     fn remove(&mut self, cx: &mut Cx<'_>, asker: Asker, epoch: Epoch) {
         match self.phase {
             Phase::Broken(_) if self.is_headless() => self.begin_forgetting(cx),
-            // The engine may yet refuse to make it: the asker comes again.
-            Phase::Naming => cx.drop_request(),
-            Phase::Removing => {
+            // In the first case the engine may yet refuse to make it. If not, the asker comes again.
+            Phase::Naming | Phase::Removing => {
                 if self.removers.len() >= cx.core.config.removers_max {
                     cx.drop_request();
                 } else if !self.removers.contains(&asker) {

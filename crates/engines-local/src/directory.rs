@@ -32,7 +32,8 @@ pub fn is_full(error: &io::Error) -> bool {
 
 /// Whether the disk does not give what it was given.
 pub fn is_unreadable(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EIO | libc::ENODATA | libc::EILSEQ | libc::EBADMSG))
+    let unreadable = [libc::EIO, libc::ENODATA, libc::EILSEQ, libc::EBADMSG, libc::EUCLEAN];
+    error.raw_os_error().is_some_and(|code| unreadable.contains(&code))
 }
 
 /// Takes room for a range of a file, so that writing there needs none. The file keeps its length and its

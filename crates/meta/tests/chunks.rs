@@ -3,13 +3,14 @@
 #[allow(dead_code)]
 mod cluster;
 
+use bearing_meta::Config;
 use bearing_placement::Scheme;
 use bearing_proto::client::{Body, Call, ChunkView};
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_types::{Code, Epoch, Position, ServerId};
 use cluster::{ALICE, BOB, Cluster, DATA};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -56,6 +57,28 @@ fn data_servers(
         (!lost(server, calls.len())).then_some(answer)
     });
     calls
+}
+
+#[test]
+fn a_full_server_gets_new_chunks_only_when_there_are_not_enough_others() {
+    let third = ServerId(DATA[1].0 + 1);
+    let data = [DATA[0], DATA[1], third];
+    let mut cluster = Cluster::with_data(2, Scheme::AnglecutHashed, Config::standard(), &data);
+    cluster.open_session(ALICE);
+    let space = |free| Ok(DataBody::Space { used: 0, free, filesystem: None, damaged: Vec::new(), life: 1 });
+    cluster.data = Box::new(move |server, _| Some(space(if server == third { 1 << 20 } else { 1 << 30 })));
+    cluster.pass(Duration::from_secs(2));
+    let open = |cluster: &mut Cluster, avoid: &[ServerId]| {
+        chunk(cluster.call(ALICE, HERE, Call::OpenChunk { avoid: avoid.to_vec() })).servers
+    };
+    for _ in 0..6 {
+        let mut servers = open(&mut cluster, &[]);
+        servers.sort();
+        assert_eq!(servers, DATA);
+        assert!(!open(&mut cluster, &[DATA[0]]).contains(&third), "one is enough");
+    }
+    let first: BTreeSet<ServerId> = (0..12).map(|_| open(&mut cluster, &data)[0]).collect();
+    assert_eq!(first, data.into(), "where all are avoided each has its turn");
 }
 
 #[test]

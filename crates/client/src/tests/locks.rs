@@ -150,9 +150,9 @@ fn whoever_waits_for_what_is_owed_goes_on_though_it_is_owed_twice() {
     world.start(unlock());
     world.pass(config().request_timeout);
     world.pass(Duration::from_secs(3));
-    let asked = world.sent.drain(..).filter_map(|sent| request_of(sent.message));
-    let gives_back = |asked: &Request| matches!(asked.call, Call::Unlock { range: LockRange::ALL, .. });
-    let asked = asked.filter(gives_back).last().unwrap();
+    let asked: Vec<Request> = world.sent.drain(..).filter_map(|sent| request_of(sent.message)).collect();
+    let gives_back = |asked: &&Request| matches!(asked.call, Call::Unlock { range: LockRange::ALL, .. });
+    let asked = asked.iter().rfind(gives_back).unwrap().clone();
     world.reply_done(&asked, Ok(Body::Done));
     assert!(matches!(world.take_request().call, Call::Lock { .. }));
 }

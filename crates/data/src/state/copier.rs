@@ -1,5 +1,6 @@
 //! How far a copy of a sealed chunk has come.
 
+use super::Asker;
 use super::core::Cx;
 use crate::Config;
 use crate::scan::Scan;
@@ -24,6 +25,8 @@ pub(crate) struct Copier {
     pub sources: Vec<ServerId>,
     /// Counts on through the sources.
     pub source: usize,
+    /// Who hears, when the chunk is made, that this goes on.
+    pub first: Option<Asker>,
     /// How far the frames are checked.
     pub scan: Scan,
     /// The question under way: its number, when it was sent, and from where it asks.
@@ -44,6 +47,7 @@ impl Copier {
             origin: wanted.origin,
             sources: wanted.sources,
             source: 0,
+            first: None,
             scan: Scan::new(wanted.length, cx.core.config.scan_bytes),
             asked: None,
             next_at: cx.mono(),

@@ -2,7 +2,7 @@
 
 use super::bench::*;
 use crate::{Command, Config, LogCommand, Note};
-use bearing_proto::data::{DataBody, DataError};
+use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight, FramePart};
 use bearing_proto::keys::Key;
 use bearing_types::{ChunkId, Epoch, ServerId, SessionId, Wall};
@@ -255,6 +255,18 @@ fn a_full_disk_refuses_new_chunks_and_forgets_them() {
     assert_eq!(bench.machine.chunk_count(), 0);
     bench.log.set_full(false);
     assert_eq!(bench.append_alone(&bytes), 0);
+}
+
+#[test]
+fn a_full_disk_has_nothing_of_a_chunk_that_it_does_not_know_and_says_so() {
+    let mut bench = Bench::new();
+    bench.log.set_full(true);
+    let copy = DataCall::Copy { epoch: EPOCH, sources: vec![OTHER], length: 100 };
+    assert_eq!(bench.result(META, copy, &[]), Err(DataError::Full), "not busy: another has room");
+    let epoch = EPOCH.next();
+    assert_eq!(bench.result(META, DataCall::Remove { epoch }, &[]), Ok(DataBody::Done));
+    assert_eq!(bench.result(META, DataCall::Fence { epoch }, &[]), Err(DataError::NoChunk));
+    assert_eq!((bench.machine.chunk_count(), bench.machine.has_failed()), (0, false));
 }
 
 #[test]

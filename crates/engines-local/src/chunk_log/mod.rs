@@ -93,8 +93,14 @@ impl FileChunkLog {
         let Some(chunk) = chunk_of(&path) else {
             return Err(EngineError::Corrupt { what: format!("{}: not a chunk's file", path.display()) });
         };
-        let (bytes, file_bytes, unread) =
-            read_header(&path).map_err(|error| failed("read", &path, &error))?;
+        let (bytes, file_bytes, unread) = match read_header(&path) {
+            // Of this chunk nothing can be read. The others are whole.
+            Err(error) if is_unreadable(&error) => {
+                self.damaged.insert(chunk, path);
+                return Ok(());
+            }
+            read => read.map_err(|error| failed("read", &path, &error))?,
+        };
         match header::decode(&bytes) {
             Slots::Valid(header) if header.chunk == chunk => {
                 let length = file_bytes.saturating_sub(DATA_OFFSET);

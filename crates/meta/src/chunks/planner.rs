@@ -69,12 +69,13 @@ impl Planner<'_> {
     /// Whether a server can take a copy of the chunk. What it holds of it already is not counted.
     pub fn has_room(&self, server: ServerId, record: &ChunkRecord) -> bool {
         let length = record.sealed.unwrap_or(0);
-        self.health.takers.contains(&server) && self.health.room(server) > 2 * length
+        self.health.takers.contains(&server) && self.health.room(server) > 2 * length + BESIDES
     }
 
     /// Servers for a chunk of this length that is made of another: those for a new one, turned by its number.
     pub fn makers(&self, chunk: ChunkId, length: u64) -> Vec<ServerId> {
-        let takers = self.health.takers.iter().filter(|server| self.health.room(**server) > 2 * length);
+        let has_room = |server: &&ServerId| self.health.room(**server) > 2 * length + BESIDES;
+        let takers = self.health.takers.iter().filter(has_room);
         let mut makers: Vec<ServerId> = takers.copied().collect();
         let turn = chunk.0 as usize % makers.len().max(1);
         makers.rotate_left(turn);
@@ -213,6 +214,9 @@ pub(crate) fn is_past_saving(record: &ChunkRecord) -> bool {
 
 /// What was past saving is scanned again after so long: somebody who has it may be back.
 pub(crate) const SAVE_AGAIN: Duration = Duration::from_secs(600);
+
+/// What a chunk takes on a disk besides its bytes, with some to spare.
+const BESIDES: u64 = 64 << 10;
 
 /// Of what is nearly dead less than this part is in use.
 pub(crate) const NEARLY_DEAD: u64 = 8;

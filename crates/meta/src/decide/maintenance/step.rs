@@ -25,6 +25,7 @@ use crate::view::{DataResult, Decide, Stop, View};
 use bearing_proto::client::ChunkRef;
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_types::{ChunkId, Epoch, ServerId};
+use std::collections::BTreeSet;
 
 /// Does what the chunk needs next.
 pub(crate) fn step(view: &mut View, id: ChunkId) -> Decide<StepOutcome> {
@@ -66,7 +67,8 @@ fn remove_at(view: &mut View, id: ChunkId, epoch: Epoch, servers: &[ServerId]) -
         .partition(|server| health.answers(**server));
     let results = view.data(id, &answering, &DataCall::Remove { epoch })?;
     let left = answering.iter().zip(results).filter(|(_, result)| *result != Some(Ok(DataBody::Done)));
-    Ok(left.map(|(server, _)| *server).chain(silent).collect())
+    let left: BTreeSet<ServerId> = left.map(|(server, _)| *server).chain(silent).collect();
+    Ok(servers.iter().copied().filter(|server| left.contains(server)).collect())
 }
 
 fn remove(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepOutcome> {
@@ -170,10 +172,11 @@ fn copy(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepOut
             // Not there, then: what it may hold of it is removed, and another one is tried.
             call_off(&mut record);
             keep(view, id, record);
-            Ok(if why == DataError::Corrupt {
-                StepOutcome::Hopeless
-            } else {
-                StepOutcome::Did("copy refused")
+            Ok(match why {
+                DataError::Corrupt => StepOutcome::Hopeless,
+                // It may be asked again, if it says that it has room.
+                DataError::Full => StepOutcome::Wait,
+                _ => StepOutcome::Did("copy refused"),
             })
         }
     }

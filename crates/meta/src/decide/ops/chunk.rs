@@ -9,12 +9,17 @@ use bearing_proto::client::{Body, ChunkRef, ChunkView};
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight};
 use bearing_types::{ChunkId, Code, ServerId};
 
-/// A new chunk. Servers to avoid are taken only when there are not enough others.
+/// A data server with less room gets a new chunk only when there are not enough others.
+const ROOM_MIN: u64 = 64 << 20;
+
+/// A new chunk. Servers to avoid, and full ones, are taken only when there are not enough others.
 pub(super) fn open(view: &mut View, avoid: &[ServerId]) -> Decide<Body> {
     let copies = usize::from(view.filesystem.data_copies.max(1));
     let at_least = copies.saturating_sub(1).max(1);
-    let (shunned, mut servers): (Vec<ServerId>, Vec<ServerId>) =
-        view.health.takers.iter().partition(|server| avoid.contains(server));
+    let health = view.health;
+    let is_shunned = |server: &&ServerId| avoid.contains(server) || health.room(**server) < ROOM_MIN;
+    let (mut shunned, mut servers): (Vec<ServerId>, Vec<ServerId>) =
+        health.takers.iter().partition(is_shunned);
     // A server that has only just started has not heard of all yet. One that answers late would be missing in
     // this chunk for as long as it is open.
     if view.health.takers.len() < copies && view.health.awaits_any(view.now.mono) {
@@ -25,6 +30,10 @@ pub(super) fn open(view: &mut View, avoid: &[ServerId]) -> Decide<Body> {
     let turn = if servers.is_empty() { 0 } else { id.0 as usize % servers.len() };
     servers.rotate_left(turn);
     if servers.len() < at_least {
+        // Those that the writer does not avoid first, then in turn: one of them may have room after all.
+        let turn = if shunned.is_empty() { 0 } else { id.0 as usize % shunned.len() };
+        shunned.rotate_left(turn);
+        shunned.sort_by_key(|server| avoid.contains(server));
         servers.extend(shunned);
     }
     if servers.len() < at_least {
