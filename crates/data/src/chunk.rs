@@ -2,7 +2,6 @@
 
 use crate::event::LogCommand;
 use crate::state::{Chunk, Cx, Job, Phase, Role};
-
 use bearing_proto::data::{DataBody, DataError};
 use bearing_seams::{EngineError, EngineResult};
 
