@@ -64,6 +64,9 @@ pub(crate) fn cut(
     if !chunks.contains_key(&id) && seal.is_some() {
         return cx.refuse(asker, DataError::NoChunk);
     }
+    if !chunks.contains_key(&id) && cx.has_grave_in_memory(id, epoch) {
+        return cx.refuse(asker, DataError::NoChunk);
+    }
     if chunks.get(&id).is_some_and(Chunk::is_headless) {
         return cx.refuse(asker, DataError::Corrupt);
     }
@@ -356,12 +359,12 @@ impl Chunk {
             Phase::Naming | Phase::Removing => {
                 if self.removers.len() >= cx.core.config.removers_max {
                     cx.drop_request();
-                } else if !self.removers.contains(&asker) {
-                    self.removers.push(asker);
+                } else if !self.removers.contains(&(asker, epoch)) {
+                    self.removers.push((asker, epoch));
                 }
             }
             Phase::Open | Phase::Broken(_) | Phase::Fenced { .. } | Phase::Copying | Phase::Sealed(_) => {
-                self.removers.push(asker);
+                self.removers.push((asker, epoch));
                 self.leave(cx);
                 let end = End::Sealed { restarted: false };
                 cx.log(Job::Remove(self.id, epoch), self.cut_to_nothing(epoch, end));
@@ -405,7 +408,10 @@ impl Chunk {
             }
             Err(error) => Err(self.not_removed(cx, &error)),
         };
-        for asker in std::mem::take(&mut self.removers) {
+        // Who removes it under a newer epoch comes again: the grave must be of that epoch.
+        for (asker, _) in
+            std::mem::take(&mut self.removers).into_iter().filter(|(_, wanted)| *wanted <= epoch)
+        {
             cx.reply(asker, answer.clone());
         }
     }

@@ -83,7 +83,7 @@ pub(crate) struct Chunk {
     /// Where it found damage.
     pub damaged: Vec<Range<u64>>,
     pub cuts: VecDeque<Cut>,
-    pub removers: Vec<Asker>,
+    pub removers: Vec<(Asker, Epoch)>,
     /// When all of it was last found whole.
     pub checked: Option<Mono>,
     /// To be forgotten after this step.

@@ -2,6 +2,7 @@
 
 use super::bench::*;
 use crate::{Command, Config, LogCommand, Note};
+use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight, FramePart};
 use bearing_proto::keys::Key;
@@ -267,6 +268,18 @@ fn a_full_disk_has_nothing_of_a_chunk_that_it_does_not_know_and_says_so() {
     assert_eq!(bench.result(META, DataCall::Remove { epoch }, &[]), Ok(DataBody::Done));
     assert_eq!(bench.result(META, DataCall::Fence { epoch }, &[]), Err(DataError::NoChunk));
     assert_eq!((bench.machine.chunk_count(), bench.machine.has_failed()), (0, false));
+    bench.log.set_full(false);
+    // There is room again; what comes late finds that the chunk was removed.
+    let copy = |epoch| DataCall::Copy { epoch, sources: vec![OTHER], length: 100 };
+    for late in [EPOCH, epoch] {
+        assert_eq!(bench.result(META, copy(late), &[]), Err(DataError::NoChunk));
+    }
+    let bytes = frame(1, 4_000);
+    assert_eq!(bench.result(CLIENT, append(&[ME], &bytes), &bytes), Err(DataError::Sealed));
+    assert_eq!(bench.result(Sender::Server(OTHER), replicate(0, 0, &bytes), &bytes), Err(DataError::Sealed));
+    assert_eq!(bench.result(META, DataCall::Fence { epoch }, &[]), Err(DataError::NoChunk));
+    assert_eq!(bench.machine.chunk_count(), 0);
+    assert_eq!(bench.result(META, copy(epoch.next()), &[]), Ok(DataBody::Busy { done: 0 }));
 }
 
 #[test]

@@ -563,3 +563,17 @@ fn a_server_tells_which_sealed_chunks_it_does_not_hold() {
     assert_eq!(lacks(&mut bench, 3 * one), [CHUNK, other]);
     assert_eq!(bench.result(CLIENT, DataCall::Holds { chunks: Vec::new() }, &[]), Err(DataError::Capability));
 }
+
+#[test]
+fn a_removal_under_a_newer_epoch_is_not_answered_for_an_older_grave() {
+    let mut bench = Bench::new();
+    bench.append_alone(&frame(1, 100));
+    let (older, newer) = (EPOCH.next(), EPOCH.next().next());
+    let remove = |epoch| DataCall::Remove { epoch };
+    bench.send(META, 1, remove(older), &[]);
+    bench.send(META, 2, remove(newer), &[]);
+    assert_eq!(answers(&bench.run()), [(1, Ok(DataBody::Done))]);
+    assert_eq!(bench.result(META, remove(newer), &[]), Ok(DataBody::Done));
+    let late = DataCall::Copy { epoch: newer, sources: vec![OTHER], length: 100 };
+    assert_eq!(bench.result(META, late, &[]), Err(DataError::NoChunk));
+}
