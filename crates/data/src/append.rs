@@ -30,9 +30,6 @@ pub(crate) fn append(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: Chu
     if append.known > 0 && !chunks.contains_key(&id) {
         return cx.refuse(asker, DataError::NoChunk);
     }
-    if !chunks.contains_key(&id) && cx.has_grave_in_memory(id, epoch) {
-        return cx.refuse(asker, DataError::Sealed);
-    }
     let chunk = chunks.entry(id).or_insert_with(|| {
         let mut chunk = Chunk::new(id, epoch, Role::Leads(Box::new(Primary::new(append.servers))));
         chunk.create(cx);

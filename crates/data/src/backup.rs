@@ -45,9 +45,6 @@ pub(crate) fn replicate(
     if !chunks.contains_key(&id) && replicate.committed > 0 {
         return cx.refuse(asker, DataError::NoChunk);
     }
-    if !chunks.contains_key(&id) && cx.has_grave_in_memory(id, replicate.epoch) {
-        return cx.refuse(asker, DataError::Sealed);
-    }
     let chunk = chunks.entry(id).or_insert_with(|| {
         let mut chunk = Chunk::new(id, replicate.epoch, Role::Follows(Box::new(Backup::new(primary))));
         chunk.create(cx);

@@ -21,15 +21,10 @@ impl Chunk {
                 let answer = self.engine_refused(cx, &error);
                 self.answer_copy(cx, Err(answer));
                 self.close(cx, answer);
-                // Without room for it nothing is here; and what is on its way must not come to be here when
-                // there is room again.
-                let cuts = self.cuts.iter().map(|cut| cut.epoch);
-                let last = cuts.chain(self.removers.iter().map(|(_, epoch)| *epoch)).max();
-                let is_nothing =
-                    answer == DataError::Full && last.is_some_and(|epoch| cx.remember_grave(self.id, epoch));
-                self.refuse_cuts(cx, if is_nothing { DataError::NoChunk } else { answer });
-                let removed = if is_nothing { Ok(DataBody::Done) } else { Err(answer) };
-                self.removers.drain(..).for_each(|(asker, _)| cx.reply(asker, removed.clone()));
+                // Nothing is here, but without a record of that on the disk what is on its way may yet come to be
+                // here, after a restart too: whoever fences or removes it comes again.
+                self.refuse_cuts(cx, answer);
+                self.removers.drain(..).for_each(|(asker, _)| cx.reply(asker, Err(answer)));
                 self.gone = true;
             }
         }

@@ -28,8 +28,6 @@ pub(crate) fn copy(chunks: &mut Chunks, cx: &mut Cx<'_>, asker: Asker, id: Chunk
     }
     match chunks.get_mut(&id) {
         Some(chunk) => chunk.copy_again(cx, asker, wanted),
-        // What is asked for late was given up since.
-        None if cx.has_grave_in_memory(id, wanted.epoch) => cx.refuse(asker, DataError::NoChunk),
         None if cx.core.failed => cx.refuse(asker, DataError::Failed),
         None => {
             let epoch = wanted.epoch;

@@ -64,9 +64,6 @@ pub(crate) fn cut(
     if !chunks.contains_key(&id) && seal.is_some() {
         return cx.refuse(asker, DataError::NoChunk);
     }
-    if !chunks.contains_key(&id) && cx.has_grave_in_memory(id, epoch) {
-        return cx.refuse(asker, DataError::NoChunk);
-    }
     if chunks.get(&id).is_some_and(Chunk::is_headless) {
         return cx.refuse(asker, DataError::Corrupt);
     }

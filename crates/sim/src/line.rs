@@ -141,17 +141,31 @@ impl Line {
         }
         // An owner that never had it may do the same again, for instance when a decision is delivered again.
         let owns = self.registered.is_some_and(|(_, owner)| owner == Some(host));
-        let void = self.void.get(&index).and_then(|void| void.get(&record.bytes));
-        let void = void.filter(|void| told.is_unique && epoch >= void.by_record_of);
-        if let Some(void) = void.filter(|void| owns && void.had.contains(&host)) {
+        let void = self.void.get_mut(&index).and_then(|void| void.get_mut(&record.bytes));
+        if let Some(void) = void.filter(|void| told.is_unique && epoch >= void.by_record_of) {
             let voided = void.by_record_of;
-            return Synced::Wrong(format!(
-                "{host:?} has {index} under {epoch}, which the record of {voided} voids"
-            ));
+            match (owns, void.had.contains(&host)) {
+                (true, true) => {
+                    return Synced::Wrong(format!(
+                        "{host:?} has {index} under {epoch}, which the record of {voided} voids"
+                    ));
+                }
+                // Such an owner sent it: now this member has it from there.
+                (false, true) => _ = void.had.remove(&host),
+                (_, false) => {}
+            }
+        }
+        let late = self.last.is_some_and(|(last, _)| epoch < last);
+        if late && owns {
+            return Synced::Wrong(format!("{host:?} logs under {epoch} what it owns under a newer epoch"));
         }
         let joined = self.members.get(&epoch.next()).into_iter().flatten();
         if !members.iter().chain(joined).chain(self.counting.get(&epoch)).all(|member| by.contains(member)) {
             return if members.contains(&host) { Synced::Open } else { Synced::OfAnother };
+        }
+        if late {
+            // The owner had a newer epoch already when the last member synced it: nobody commits it under this.
+            return Synced::Void;
         }
         self.stabilize(host, record, told)
     }
@@ -171,10 +185,7 @@ impl Line {
         self.open.retain(|(_, other), _| *other > index);
         let before = self.last.replace((epoch, index));
         self.stable.insert(index, (epoch, record.bytes.clone()));
-        let Some((last_epoch, last)) = before else { return Synced::Stable };
-        if epoch < last_epoch {
-            return Synced::Wrong(format!("{host:?} logged under {epoch} after {last_epoch}"));
-        }
+        let Some((_, last)) = before else { return Synced::Stable };
         match index == last.next() {
             true => Synced::Stable,
             false => Synced::Wrong(format!("{host:?} logged {index} after {last}")),
@@ -210,6 +221,46 @@ mod tests {
         assert_eq!(line.synced(B, &entry(2, 1, 1), Told::default()), Synced::Stable);
         assert_eq!(line.synced(B, &entry(2, 1, 1), Told::default()), Synced::Known);
         assert_eq!(line.synced(HostId(4), &entry(2, 2, 1), Told::default()), Synced::OfAnother);
+    }
+
+    const UNIQUE: Told = Told { is_epoch_record: false, is_unique: true };
+
+    #[test]
+    fn what_a_member_syncs_when_the_owner_has_a_newer_epoch_is_not_stable() {
+        let mut line = line();
+        line.registered(Epoch(2), Some(A), BTreeSet::from([A, B]));
+        for index in [1, 2] {
+            assert_eq!(line.synced(A, &entry(2, index, 1), Told::default()), Synced::Open);
+        }
+        line.registered(Epoch(3), Some(A), BTreeSet::from([A]));
+        assert_eq!(line.synced(A, &entry(3, 1, 1), Told::default()), Synced::Stable);
+        assert_eq!(line.synced(B, &entry(2, 1, 1), Told::default()), Synced::Known);
+        assert_eq!(line.synced(B, &entry(2, 2, 1), Told::default()), Synced::Void);
+        assert!(matches!(line.synced(A, &entry(2, 2, 1), Told::default()), Synced::Wrong(_)));
+    }
+
+    #[test]
+    fn an_owner_has_nothing_again_that_its_record_voids_but_what_another_owner_made_again() {
+        let record = Told { is_epoch_record: true, ..Told::default() };
+        let voided = |made_again: bool| {
+            let mut line = line();
+            line.registered(Epoch(2), Some(A), BTreeSet::from([A, B]));
+            for host in [A, B] {
+                line.synced(host, &entry(2, 1, 1), Told::default());
+            }
+            line.synced(B, &entry(2, 3, 7), UNIQUE);
+            line.registered(Epoch(3), Some(A), BTreeSet::from([A, B]));
+            for host in [A, B] {
+                line.synced(host, &entry(3, 2, 3), record);
+            }
+            if made_again {
+                assert_eq!(line.synced(B, &entry(3, 3, 7), UNIQUE), Synced::Open);
+            }
+            line.registered(Epoch(4), Some(B), BTreeSet::from([B]));
+            line.synced(B, &entry(4, 3, 7), UNIQUE)
+        };
+        assert_eq!(voided(true), Synced::Stable);
+        assert!(matches!(voided(false), Synced::Wrong(_)));
     }
 
     #[test]

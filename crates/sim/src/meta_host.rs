@@ -97,6 +97,8 @@ pub struct MetaHost {
     pub crash_points: CrashPoints,
     /// It wants to die now, and why.
     pub dying: Option<String>,
+    /// In this life of it the coordinator's registers were older ones for a while: it may have read these.
+    pub met_older_registers: bool,
     /// It has refused the coordinator's registers.
     pub waits_for_registers: bool,
     /// The record that makes entries void, until it is stable.
@@ -145,6 +147,7 @@ impl MetaHost {
             fail_sync: false,
             crash_points: CrashPoints::default(),
             dying: None,
+            met_older_registers: false,
             waits_for_registers: false,
             voiding: None,
         }
@@ -154,6 +157,7 @@ impl MetaHost {
     pub fn start(&mut self, world: &mut World, ledger: &mut Ledger) {
         world.toggle(self.host);
         self.started_spoilt = self.spoilt.is_some();
+        self.met_older_registers = world.older_registers;
         let fresh = DiskId(u128::from(self.rng.next()) << 64 | u128::from(self.rng.next()));
         let config = self.limits.config(self.planted.meta, world.delegations);
         while self.crash_points.per_million > 0 && !self.disks.is_rotten() && self.rng.chance(1, 8) {

@@ -90,6 +90,7 @@ impl Sim {
         if !wrong_disk && self.coordinator.put_older_back(number) {
             self.world.counts.add("fault: the coordinator's registers are older");
             (self.world.older_registers, self.world.had_older_registers) = (true, true);
+            self.metadata.iter_mut().for_each(|host| host.met_older_registers = true);
             self.excuse(spell + LONG);
             self.world.after(spell, Happening::Act(Act::NewestRegisters));
         }

@@ -14,9 +14,6 @@ use bearing_seams::EngineError;
 use bearing_types::{ChunkId, Epoch, Mono, Now, ServerId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Of so many chunks it is known in memory only that they were removed.
-const GRAVES_IN_MEMORY_MAX: usize = 65_536;
-
 /// Whom to answer, and under which number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asker {
@@ -125,9 +122,6 @@ pub(crate) struct Core {
     pub graves_known: bool,
     /// Chunks that were removed, and when their graves may be forgotten.
     pub graves: BTreeSet<(Mono, ChunkId)>,
-    /// Graves that found no room on the disk: under which epoch, and until when. They are forgotten with the
-    /// process; whoever asked it for something late has lost the connection then, too.
-    pub graves_in_memory: BTreeMap<ChunkId, (Epoch, Mono)>,
     /// Chunks whose replica here is known to be damaged or cut short.
     pub damaged: BTreeSet<ChunkId>,
     next_ticket: u64,
@@ -157,7 +151,6 @@ impl Core {
             scrubber: Scrubber::new(),
             graves_known: false,
             graves: BTreeSet::new(),
-            graves_in_memory: BTreeMap::new(),
             damaged: BTreeSet::new(),
             next_ticket: 0,
             next_id: start.first_id,
@@ -175,27 +168,6 @@ pub(crate) struct Cx<'a> {
 impl Cx<'_> {
     pub fn mono(&self) -> Mono {
         self.now.mono
-    }
-
-    /// Notes that a chunk that is not here was removed or fenced, if there is room for the note.
-    pub fn remember_grave(&mut self, id: ChunkId, epoch: Epoch) -> bool {
-        let (now, due) = (self.now.mono, self.now.mono.after(self.core.config.grave_ttl));
-        let graves = &mut self.core.graves_in_memory;
-        if graves.len() >= GRAVES_IN_MEMORY_MAX && !graves.contains_key(&id) {
-            graves.retain(|_, (_, due)| *due > now);
-        }
-        if graves.len() >= GRAVES_IN_MEMORY_MAX && !graves.contains_key(&id) {
-            return false;
-        }
-        let grave = graves.entry(id).or_insert((epoch, due));
-        *grave = (grave.0.max(epoch), due);
-        true
-    }
-
-    /// Whether what would make the chunk comes late.
-    pub fn has_grave_in_memory(&self, id: ChunkId, epoch: Epoch) -> bool {
-        let grave = self.core.graves_in_memory.get(&id);
-        grave.is_some_and(|(removed, due)| *removed >= epoch && *due > self.now.mono)
     }
 
     pub fn log(&mut self, job: Job, command: LogCommand) {

@@ -40,6 +40,11 @@ impl MetaHost {
                 world.counts.add("meta: refused registers that are older");
                 (self.machine, self.waits_for_registers) = (None, true);
             }
+            // Somebody has put the newest back while it started: it is started again.
+            Note::Unreadable(_) | Note::WrongDisk(_) if self.met_older_registers => {
+                world.counts.add("meta: refused registers that are older");
+                self.dying = Some("it read registers that are older".to_owned());
+            }
             Note::OlderRegisters => {
                 world.counts.add("meta: went on with newer registers than the coordinator had");
                 if !world.had_older_registers {
