@@ -14,7 +14,7 @@ use bearing_proto::{Message, Sender};
 use bearing_seams::{ChunkLog, DiskLabel, MemChunkLog};
 use bearing_types::{ChunkId, DiskId, ServerId};
 use bearing_workload::Seeded;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -172,11 +172,12 @@ impl DataHost {
         whole
     }
 
-    /// Where headers of a chunk's frames begin that fit their checksums.
-    pub fn headers(&mut self, chunk: ChunkId) -> BTreeSet<u64> {
+    /// Where frames of a chunk begin whose headers fit their checksums, and where these say that they end.
+    pub fn headers(&mut self, chunk: ChunkId) -> BTreeMap<u64, u64> {
         let bytes = self.own_log().read(chunk, 0, u32::MAX).unwrap_or_default();
         let places = (0..bytes.len()).step_by(8);
-        places.filter(|at| FrameHeader::decode(&bytes[*at..]).is_ok()).map(|at| at as u64).collect()
+        let header = |at: usize| FrameHeader::decode(&bytes[at..]).ok();
+        places.filter_map(|at| Some((at as u64, at as u64 + header(at)?.frame_bytes()))).collect()
     }
 
     /// How much of a chunk is here, and whether it is sealed.

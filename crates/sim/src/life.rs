@@ -186,14 +186,24 @@ impl Sim {
     }
 
     /// Whether nobody can say whose a frame is, because its header is damaged wherever it is: somebody may
-    /// refer to it, so the chunk is kept.
+    /// refer to it, so the chunk is kept. A frame need not be acknowledged: a seal goes by what is there.
     fn lacks_a_header(&mut self, chunk: ChunkId, record: &ChunkRecord) -> bool {
         let hosts: Vec<HostId> = record.servers.iter().filter_map(|server| self.data_host(*server)).collect();
         let data = |host: &HostId| usize::from(host.0 - 1 - METADATA);
-        let headers: BTreeSet<u64> =
+        let headers: BTreeMap<u64, u64> =
             hosts.iter().flat_map(|host| self.data[data(host)].headers(chunk)).collect();
+        let held = hosts.iter().filter_map(|host| self.data[data(host)].held(chunk));
+        let end = held.map(|(length, _)| length).max().unwrap_or(0);
+        let mut at = 0;
+        while at < end && record.sealed.is_none_or(|sealed| at < sealed) {
+            let hole = record.holes.iter().find(|(start, end)| (*start..*end).contains(&at));
+            match (hole, headers.get(&at)) {
+                (Some((_, end)), _) | (None, Some(end)) => at = *end,
+                (None, None) => return true,
+            }
+        }
         let frames = self.recorder.frames_of(chunk);
-        frames.iter().any(|(start, _)| record.keeps(*start) && !headers.contains(start))
+        frames.iter().any(|(start, _)| record.keeps(*start) && !headers.contains_key(start))
     }
 
     /// Where frames begin that are whole at any server of a chunk.
