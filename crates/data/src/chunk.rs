@@ -21,8 +21,8 @@ impl Chunk {
                 let answer = self.engine_refused(cx, &error);
                 self.answer_copy(cx, Err(answer));
                 self.close(cx, answer);
-                // Nothing is here, but without a record of that on the disk what is on its way may yet come to be
-                // here, after a restart too: whoever fences or removes it comes again.
+                // Nothing is here, but without a record of that on the disk what is on its way may yet make
+                // the chunk, after a restart too: whoever fences or removes it comes again.
                 self.refuse_cuts(cx, answer);
                 self.removers.drain(..).for_each(|(asker, _)| cx.reply(asker, Err(answer)));
                 self.gone = true;

@@ -164,7 +164,7 @@ impl Line {
             return if members.contains(&host) { Synced::Open } else { Synced::OfAnother };
         }
         if late {
-            // The owner had a newer epoch already when the last member synced it: nobody commits it under this.
+            // The owner had a newer epoch when the last member synced it: nobody commits it under this one.
             return Synced::Void;
         }
         self.stabilize(host, record, told)
