@@ -22,7 +22,7 @@ impl Chunk {
                 self.answer_copy(cx, Err(answer));
                 self.close(cx, answer);
                 // Nothing is here, but without a record of that on the disk what is on its way may yet make
-                // the chunk, after a restart too: whoever fences or removes it comes again.
+                // the chunk, after a restart too: who fences or removes it comes again.
                 self.refuse_cuts(cx, answer);
                 self.removers.drain(..).for_each(|(asker, _)| cx.reply(asker, Err(answer)));
                 self.gone = true;
@@ -30,7 +30,7 @@ impl Chunk {
         }
     }
 
-    /// Whoever asked for a copy hears whether it goes on.
+    /// The metadata server that asked for a copy hears whether it goes on.
     fn answer_copy(&mut self, cx: &mut Cx<'_>, answer: Result<DataBody, DataError>) {
         if let Role::Copies(copier) = &mut self.role
             && let Some(first) = copier.first.take()
