@@ -101,15 +101,20 @@ pub(crate) fn fetch_read(cx: &mut Cx<'_>, asker: Asker, result: EngineResult<Vec
 }
 
 impl Chunk {
+    /// Whether it is to become a copy, and the engine has not made it yet.
+    pub fn is_unmade(&self) -> bool {
+        matches!(&self.role, Role::Copies(copier) if copier.first.is_some())
+    }
+
     /// A chunk that is here is asked to become a copy: it is one already, or on its way, or what an earlier
     /// life left.
     fn copy_again(&mut self, cx: &mut Cx<'_>, asker: Asker, wanted: CopyWanted) {
-        let (epoch, headless) = (wanted.epoch, self.is_headless());
+        let (epoch, headless, unmade) = (wanted.epoch, self.is_headless(), self.is_unmade());
         match (self.phase, &mut self.role) {
             // What is asked for late was given up since.
             (Phase::Sealed(0), _) if self.epoch >= epoch => cx.refuse(asker, DataError::NoChunk),
             (Phase::Sealed(length), _) if length >= wanted.length => cx.reply(asker, Ok(DataBody::Done)),
-            (Phase::Copying, Role::Copies(copier)) if copier.first.is_some() => cx.drop_request(),
+            (Phase::Copying, Role::Copies(_)) if unmade => cx.drop_request(),
             (Phase::Copying, Role::Copies(copier)) if copier.length == wanted.length => {
                 copier.sources = wanted.sources;
                 cx.reply(asker, Ok(DataBody::Busy { done: self.writer.written }));

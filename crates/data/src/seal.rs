@@ -352,7 +352,10 @@ impl Chunk {
     fn remove(&mut self, cx: &mut Cx<'_>, asker: Asker, epoch: Epoch) {
         match self.phase {
             Phase::Broken(_) if self.is_headless() => self.begin_forgetting(cx),
-            // In the first case the engine may yet refuse to make it. If not, the asker comes again.
+            // What the engine may yet refuse to make is not removed: a removal could meet what is made
+            // anew. The asker comes again.
+            Phase::Copying if self.is_unmade() => cx.drop_request(),
+            // In the first case the engine may yet refuse to make it, too.
             Phase::Naming | Phase::Removing => {
                 if self.removers.len() >= cx.core.config.removers_max {
                     cx.drop_request();

@@ -562,6 +562,62 @@ fn a_server_whose_disk_failed_and_that_answers_all_the_same_holds_up_no_copy() {
 }
 
 #[test]
+fn a_server_that_takes_neither_copies_nor_removals_holds_up_no_copy() {
+    let servers = [100, 101, 102, 103].map(ServerId);
+    // They have room by what they say, and the last one is the first to be asked. Where all refuse that lack
+    // the chunk, its copy stays due.
+    for refusing in [&servers[3..], &servers[2..]] {
+        let (mut cluster, disks) = cluster_with(&servers);
+        // More than are copied at once.
+        let chunks: Vec<ChunkView> = (0..60).map(|_| cluster.open_chunk(ALICE, Position(0))).collect();
+        for chunk in &chunks {
+            cluster.seal_chunk(ALICE, chunk);
+        }
+        cluster.pass_with(&[ALICE], Duration::from_secs(30));
+        disks.borrow_mut().refusing.extend(refusing);
+        disks.borrow_mut().silent.insert(servers[0]);
+        cluster.pass_with(&[ALICE], Duration::from_secs(120));
+        let asked = |(to, call): &(ServerId, DataCall)| {
+            *to == servers[3] && matches!(call, DataCall::Copy { .. } | DataCall::Remove { .. })
+        };
+        assert!(disks.borrow().calls.iter().any(asked));
+        let mut saved = 0;
+        for chunk in &chunks {
+            let (before, now) = (&chunk.servers, show(&mut cluster, chunk).unwrap().servers);
+            let taker =
+                servers[1..].iter().find(|server| !before.contains(server) && !refusing.contains(server));
+            if before.contains(&servers[0]) && taker.is_some() {
+                assert!(now.len() == 2 && !now.contains(&servers[0]), "{before:?} is now {now:?}");
+                saved += 1;
+            }
+        }
+        assert!(saved > 5, "{saved} had to be copied");
+    }
+}
+
+#[test]
+fn chunks_that_wait_for_room_keep_no_room_from_being_made() {
+    let (mut cluster, disks) = cluster();
+    let (file, chunk) = file_in_a_chunk(&mut cluster, &disks);
+    finish(&mut cluster, &chunk, 4_000).unwrap();
+    cluster.pass_with(&[ALICE], Duration::from_secs(70));
+    assert_eq!(show(&mut cluster, &chunk).unwrap().sealed, Some(LENGTH));
+    // All disks are full. A program goes on writing all the same: each try opens a chunk that no server can
+    // make, nor keep a fence of.
+    disks.borrow_mut().full.extend(DATA);
+    disks.borrow_mut().refusing.extend(DATA);
+    for _ in 0..1200 {
+        let chunk = cluster.open_chunk(ALICE, Position(0));
+        finish(&mut cluster, &chunk, 0).unwrap();
+    }
+    cluster.pass_with(&[ALICE], Duration::from_secs(60));
+    truncate(&mut cluster, file);
+    cluster.pass_with(&[ALICE], Duration::from_secs(60));
+    assert_eq!(show(&mut cluster, &chunk), Err(Code::Stale));
+    assert!(disks.borrow().held.is_empty(), "there is room again");
+}
+
+#[test]
 fn a_replica_that_was_looked_at_before_it_knew_of_its_seal_counts_once_it_does() {
     let (mut cluster, disks) = cluster();
     let chunk = cluster.open_chunk(ALICE, Position(0));

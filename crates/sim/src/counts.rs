@@ -49,6 +49,7 @@ const EXPECTED: &[&str] = &[
     "fault: who has damaged bytes whole is away for long",
     "fault: a data disk is full",
     "fault: all data disks are full",
+    "fault: a data disk has no inodes left",
     "fault: a metadata disk has little space",
     "fault: a metadata disk has hardly any space",
     "fault: a metadata disk is full",

@@ -124,8 +124,15 @@ impl DataHost {
 
     /// Whether the disk takes no more bytes; its own too while another one is in its place.
     pub fn set_full(&mut self, full: bool) {
-        self.log.set_full(full);
-        self.right.iter_mut().for_each(|right| right.set_full(full));
+        for log in std::iter::once(&mut self.log).chain(&mut self.right) {
+            log.set_full(full);
+            log.set_inodes_used_up(false);
+        }
+    }
+
+    /// The disk takes no further chunks until there is room again, and says that it has room.
+    pub fn use_up_inodes(&mut self) {
+        self.own_log().set_inodes_used_up(true);
     }
 
     /// What it holds on its own disk, also while another one is in its place.

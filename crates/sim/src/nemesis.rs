@@ -61,6 +61,8 @@ pub enum Act {
     Move(u64, ServerId),
     /// The disks of these data servers are full, for so many nanoseconds.
     Fill(Vec<HostId>, u64),
+    /// The disk of a data server takes no further files, for so many nanoseconds, and says that it has room.
+    UseUpInodes(HostId, u64),
     /// They have room again.
     Room(Vec<HostId>),
     /// The disk of a metadata server has little space or none, for so many nanoseconds.
@@ -142,6 +144,7 @@ impl Act {
             Act::Unmount(_) => "a client ends its session",
             Act::Fill(disks, _) if disks.len() == 1 => "a data disk is full",
             Act::Fill(..) => "all data disks are full",
+            Act::UseUpInodes(..) => "a data disk has no inodes left",
             Act::Crowd(_, Crowded::Low, _) => "a metadata disk has little space",
             Act::Crowd(_, Crowded::Short, _) => "a metadata disk has hardly any space",
             Act::Crowd(_, Crowded::Full, _) => "a metadata disk is full",
@@ -338,6 +341,9 @@ impl Nemesis {
     }
 
     fn fill(&mut self, spell: u64) -> Act {
+        if self.rng.chance(1, 4) {
+            return Act::UseUpInodes(self.one_of(self.hosts.data()), spell);
+        }
         let disks: Vec<HostId> = self.hosts.data().collect();
         // Clients wait a little for room, and are told that there is none only then.
         let (count, spell) = match self.rng.chance(1, 2) {

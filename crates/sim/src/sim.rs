@@ -647,6 +647,11 @@ impl Sim {
                 self.set_full(&disks, true);
                 self.world.after(spell, Happening::Act(Act::Room(disks)));
             }
+            Act::UseUpInodes(disk, spell) => {
+                self.recorder.disks_were_full = true;
+                self.data[index_of(disk, 1 + crate::cluster::METADATA)].use_up_inodes();
+                self.world.after(spell, Happening::Act(Act::Room(vec![disk])));
+            }
             Act::Room(disks) => self.set_full(&disks, false),
             Act::Crowd(host, crowded, spell) => {
                 self.recorder.disks_were_full = true;

@@ -189,10 +189,17 @@ impl Bench {
     /// Runs the log until it has nothing to do; what came out, without commands to the log.
     pub fn run(&mut self) -> Vec<Command> {
         let mut said = Vec::new();
-        while let Some((ticket, command)) = self.pending.pop_front() {
-            let event = command.run(ticket, &mut self.log);
-            said.extend(self.step(event));
+        while !self.pending.is_empty() {
+            said.extend(self.run_next());
         }
+        said
+    }
+
+    /// Runs what the log has to do next; what came out, without commands to the log.
+    pub fn run_next(&mut self) -> Vec<Command> {
+        let (ticket, command) = self.pending.pop_front().expect("the log has something to do");
+        let event = command.run(ticket, &mut self.log);
+        let mut said = self.step(event);
         said.retain(|command| !matches!(command, Command::Log { .. }));
         said
     }

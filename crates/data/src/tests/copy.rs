@@ -288,3 +288,18 @@ fn frames_that_are_damaged_everywhere_make_no_chunk_and_what_was_given_up_is_not
     assert_eq!(bench.result(META, call.clone(), &[]), Err(DataError::NoChunk));
     assert_eq!(bench.result(CLIENT, call, &[]), Err(DataError::Capability), "only servers ask for it");
 }
+
+#[test]
+fn a_removal_before_the_copy_could_be_made_fails_no_disk() {
+    let mut bench = Bench::new();
+    bench.log.set_full(true);
+    let (copy, remove) = (copy(100), DataCall::Remove { epoch: KEPT.next() });
+    bench.send(META, 1, copy, &[]);
+    bench.send(META, 2, remove.clone(), &[]);
+    assert_eq!(answers(&bench.run_next()), [(1, Err(DataError::Full))]);
+    // There is room again before the log has done all that it was asked for.
+    bench.log.set_full(false);
+    bench.ask(META, 3, remove.clone(), &[]);
+    assert_eq!(bench.result(META, remove, &[]), Ok(DataBody::Done));
+    assert!(!bench.machine.has_failed());
+}

@@ -9,4 +9,4 @@ mod state;
 pub(crate) use health::Health;
 pub(crate) use planner::{Need, Planner, holders};
 pub use state::ChunkTally;
-pub(crate) use state::{AGAIN_AFTER, ASK_AFTER, LISTED_MAX, Maintenance, Seals, StepOutcome};
+pub(crate) use state::{AGAIN_AFTER, ASK_AFTER, Maintenance, Seals, StepOutcome};

@@ -157,6 +157,11 @@ impl Planner<'_> {
         if record.former.iter().any(reachable) {
             return Some(Need::Forget);
         }
+        self.wanted_besides(chunk, record)
+    }
+
+    /// What a sealed chunk needs besides its removal at former servers.
+    pub fn wanted_besides(&self, chunk: ChunkId, record: &ChunkRecord) -> Option<Need> {
         let lacks = self.lacks(chunk, record) > 0;
         if (lacks && self.can_copy(chunk, record)) || (!lacks && record.pending_replica.is_some()) {
             return Some(Need::Copy);

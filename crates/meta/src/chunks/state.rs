@@ -36,6 +36,8 @@ pub(crate) enum StepOutcome {
     Copying(u64),
     /// The servers of a compaction target make it.
     Making,
+    /// A server has no room for a copy.
+    Refused,
     /// A copy of so many bytes is recorded.
     Copied(u64),
     /// A chunk gets no target for now.
@@ -126,5 +128,24 @@ impl Maintenance {
             making: BTreeSet::new(),
             inventory: Inventory::default(),
         }
+    }
+
+    /// Whether so many chunks are listed that no further ones are looked for.
+    pub fn is_crowded(&self) -> bool {
+        self.listed.len() >= LISTED_MAX / 2
+    }
+
+    /// Whether a copy of the chunk, or the chunk itself as a target, is being written.
+    pub fn is_writing(&self, chunk: ChunkId) -> bool {
+        self.copying.contains_key(&chunk) || self.making.contains(&chunk)
+    }
+
+    /// A chunk waits for others, as for a disk that is full. Where many do, it leaves the list, to be found
+    /// again: else those that wait would keep the ones that make room from being found.
+    pub fn wait(&mut self, chunk: ChunkId, again: Mono) {
+        match self.is_crowded() && !self.is_writing(chunk) {
+            true => self.listed.remove(&chunk),
+            false => self.listed.insert(chunk, again),
+        };
     }
 }

@@ -1,7 +1,7 @@
 //! Chunks are given what they need: jobs are started for what is due, and what they came to is noted (see
 //! `decide/maintenance`).
 
-use crate::chunks::{AGAIN_AFTER, ASK_AFTER, ChunkTally, LISTED_MAX, Maintenance, Seals, StepOutcome};
+use crate::chunks::{AGAIN_AFTER, ASK_AFTER, ChunkTally, Maintenance, Seals, StepOutcome};
 use crate::decide::JobWork;
 use crate::decide::maintenance::Swept;
 use crate::engine::machine::MetaServer;
@@ -46,8 +46,7 @@ impl MetaServer {
             *at = now.mono.after(AGAIN_AFTER);
             started.push(*chunk);
         }
-        let sweep =
-            (now.mono >= state.due && !sweeping && state.listed.len() < LISTED_MAX / 2).then_some(state.from);
+        let sweep = (now.mono >= state.due && !sweeping && !state.is_crowded()).then_some(state.from);
         if sweep.is_some() {
             state.due = now.mono.after(every);
         }
@@ -60,6 +59,15 @@ impl MetaServer {
         }
         if let Some(from) = sweep {
             self.new_job(start, JobWork::SweepChunks(from, servers), now);
+        }
+    }
+
+    /// What a chunk needs could not be done; it was said already when to try again.
+    pub(crate) fn put_off_chunk(&mut self, start: Position, chunk: ChunkId) {
+        if let Some(tablet) = self.tablets.get_mut(&start)
+            && let Some(again) = tablet.maintenance.listed.get(&chunk).copied()
+        {
+            tablet.maintenance.wait(chunk, again);
         }
     }
 
@@ -107,7 +115,11 @@ impl MetaServer {
                 out.extend(step(name));
                 Some(now.mono)
             }
-            StepOutcome::Wait => Some(now.mono.after(ASK_AFTER)),
+            StepOutcome::Wait => return state.wait(chunk, now.mono.after(ASK_AFTER)),
+            StepOutcome::Refused => {
+                out.extend(step("copy refused"));
+                Some(now.mono.after(ASK_AFTER))
+            }
             StepOutcome::Copying(done) => {
                 if state.copying.insert(chunk, done).is_none() {
                     out.extend(step("copy asked for"));

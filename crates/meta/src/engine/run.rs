@@ -503,9 +503,9 @@ impl MetaServer {
             | JobWork::EndSession(_)
             | JobWork::SweepSession(_)
             | JobWork::EndDelegation(..)
-            | JobWork::Maintain(_)
             | JobWork::SweepChunks(..)
             | JobWork::Collect { .. } => {}
+            JobWork::Maintain(chunk) => self.put_off_chunk(job.tablet, *chunk),
             JobWork::ReportUsage(quota) => self.report_again(job.tablet, *quota),
         }
         self.drop_job(job);

@@ -28,6 +28,8 @@ pub struct Disks {
     /// Which servers have no room, which answer nothing, and which have a failed disk.
     pub full: BTreeSet<ServerId>,
     pub silent: BTreeSet<ServerId>,
+    /// Which take no further chunks, whatever they say of their room.
+    pub refusing: BTreeSet<ServerId>,
     pub failed: BTreeSet<ServerId>,
     /// How often each was started again.
     pub starts: BTreeMap<ServerId, u64>,
@@ -75,6 +77,16 @@ impl Disks {
             });
         }
         self.calls.push((server, call.clone()));
+        let makes = matches!(
+            call,
+            DataCall::Fence { .. }
+                | DataCall::Remove { .. }
+                | DataCall::Copy { .. }
+                | DataCall::Gather { .. }
+        );
+        if makes && self.refusing.contains(&server) && !self.held.contains(&here) {
+            return Err(DataError::Full);
+        }
         match call {
             DataCall::Holds { chunks } => {
                 let lacks = chunks.iter().map(|(chunk, _)| *chunk);

@@ -48,6 +48,8 @@ impl Chunk {
 pub struct MemChunkLog {
     chunks: BTreeMap<ChunkId, Chunk>,
     switches: Switches,
+    /// It has room for bytes, and takes no further chunks.
+    inodes_used_up: bool,
     disk: Option<DiskId>,
 }
 
@@ -87,6 +89,11 @@ impl MemChunkLog {
     /// While full, creating and appending are refused.
     pub fn set_full(&mut self, full: bool) {
         self.switches.full = full;
+    }
+
+    /// While its inodes are used up, creating is refused, whatever it says of its room.
+    pub fn set_inodes_used_up(&mut self, used_up: bool) {
+        self.inodes_used_up = used_up;
     }
 
     /// A bit of a byte flips, as it does on disks.
@@ -137,6 +144,9 @@ impl ChunkLog for MemChunkLog {
 
     fn create(&mut self, chunk: ChunkId, epoch: Epoch) -> EngineResult<()> {
         self.switches.check_write("create a chunk")?;
+        if self.inodes_used_up {
+            return Err(EngineError::Full { doing: "create a chunk".to_owned() });
+        }
         if self.chunks.contains_key(&chunk) {
             return refused(format!("create chunk {chunk}, which exists"));
         }

@@ -32,12 +32,22 @@ pub(crate) fn step(view: &mut View, id: ChunkId) -> Decide<StepOutcome> {
     let Some(record) = view.get_as(Key::Chunk(id), Record::into_chunk)? else {
         return Ok(StepOutcome::Nothing);
     };
-    let planner = view.planner();
-    match planner.wanted(id, &record) {
-        None => Ok(StepOutcome::Nothing),
+    let mut need = view.planner().wanted(id, &record);
+    if need == Some(Need::Forget) {
+        if let Some(forgotten) = forget(view, id, &record)? {
+            return Ok(forgotten);
+        }
+        // Nobody says that it is gone there, as without room for a record of that: what else the chunk needs
+        // does not wait for them.
+        need = view.planner().wanted_besides(id, &record);
+        if need.is_none() {
+            return Ok(StepOutcome::Wait);
+        }
+    }
+    match need {
+        None | Some(Need::Forget) => Ok(StepOutcome::Nothing),
         Some(Need::Seal) => seal(view, id, &record),
         Some(Need::Remove) => remove(view, id, record),
-        Some(Need::Forget) => forget(view, id, record),
         Some(Need::Copy) => copy(view, id, record),
         Some(Need::Confirm) => confirm(view, id, record),
         Some(Need::Scan) => usage_scan::scan(view, id, record),
@@ -85,15 +95,15 @@ fn remove(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepO
     Ok(StepOutcome::Did("chunk removed from some of its servers"))
 }
 
-fn forget(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepOutcome> {
+/// Has it removed at former servers. `None` when it is gone nowhere.
+fn forget(view: &mut View, id: ChunkId, record: &ChunkRecord) -> Decide<Option<StepOutcome>> {
     let left = remove_at(view, id, record.epoch, &record.former)?;
     if left == record.former {
-        return Ok(StepOutcome::Wait);
+        return Ok(None);
     }
     let gone: Vec<ServerId> = record.former.iter().copied().filter(|server| !left.contains(server)).collect();
-    record.former = left;
-    keep(view, id, record);
-    Ok(StepOutcome::Forgotten(gone))
+    keep(view, id, ChunkRecord { former: left, ..record.clone() });
+    Ok(Some(StepOutcome::Forgotten(gone)))
 }
 
 /// All servers say that they hold all of it, sealed; or it turns out which of them do not. While some are
@@ -175,7 +185,7 @@ fn copy(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepOut
             Ok(match why {
                 DataError::Corrupt => StepOutcome::Hopeless,
                 // It may be asked again, if it says that it has room.
-                DataError::Full => StepOutcome::Wait,
+                DataError::Full => StepOutcome::Refused,
                 _ => StepOutcome::Did("copy refused"),
             })
         }
