@@ -84,3 +84,26 @@ fn space_of_one_disk_counts_once_and_is_divided_by_the_copies() {
         assert_eq!((view.bytes_total, view.bytes_free), (total, free), "{filesystem:?}");
     }
 }
+
+#[test]
+fn many_sessions_that_end_at_once_are_asked_about_in_parts() {
+    let mut cluster = Cluster::new(2, Scheme::AnglecutHashed);
+    let sessions: Vec<SessionId> = (0..60).map(|number| SessionId(number << 58 | 77)).collect();
+    for session in &sessions {
+        cluster.open_session(*session);
+        // Every tablet has heard of it.
+        for block in 0..16 {
+            cluster.open_chunk(*session, Position(block << 60));
+        }
+    }
+    cluster.stores_take = Duration::from_millis(100);
+    for _ in 0..20_000 {
+        cluster.pass(Duration::from_millis(5));
+        for host in cluster.hosts.values() {
+            let over = host.machine.bounds().into_iter().find(|bound| bound.count > bound.count_max);
+            assert!(over.is_none(), "{over:?}");
+        }
+    }
+    let held = |session: &&SessionId| cluster.hosts.values().any(|host| host.machine.holds_for(**session));
+    assert_eq!(sessions.iter().filter(held).count(), 0);
+}

@@ -31,7 +31,7 @@ impl MetaServer {
                 self.jobs.asked_for(),
                 self.config.jobs_max + self.jobs.parties(),
             ),
-            bound("jobs about silent sessions", self.jobs.share(Party::Silence), self.config.sweeps_max * 2),
+            bound("jobs about silent sessions", self.jobs.share(Party::Silence), self.config.sweeps_max),
             bound("jobs waiting for locks", of_tablets(|tablet| tablet.keys.waiting()), self.jobs.len()),
             bound(
                 "replies held for the log",

@@ -9,7 +9,6 @@
 //! Shared locks are given beside shared locks also while somebody waits for an exclusive one, as Linux does:
 //! to make them wait would make deadlocks between programs that have none on one machine.
 
-use crate::decide::JobWork;
 use crate::engine::machine::MetaServer;
 use crate::event::Command;
 use crate::record::{Key, Record};
@@ -60,14 +59,10 @@ impl MetaServer {
     pub(crate) fn watch_locks(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let nodes = tablet.locks.expire(now.mono, &self.config);
-        let mut silent = Vec::new();
         for session in tablet.locks.waited_for() {
             if tablet.sessions.is_silent(session, now.mono, self.config.lock_silence_timeout) {
-                silent.push(session);
+                tablet.sessions.doubt(session);
             }
-        }
-        for session in silent {
-            self.new_job(start, JobWork::SweepSession(session), now);
         }
         self.tell_waiters(now, start, nodes, out);
     }

@@ -64,7 +64,7 @@ impl MetaServer {
             }
             PeerBody::Delivered { item } => self.on_delivered(start, item, out),
             PeerBody::Again { item } => self.send_item(now, start, item, out),
-            PeerBody::SessionOver { session } => self.sweep_everywhere(now, session),
+            PeerBody::SessionOver { session } => self.doubt_everywhere(session),
             PeerBody::Ask { id, question } => self.on_question(now, start, from, id, question),
             PeerBody::Told { id, told } => self.on_answer(id, told),
             PeerBody::NotMine { .. } => unreachable!("taken above"),

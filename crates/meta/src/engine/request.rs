@@ -206,7 +206,7 @@ impl MetaServer {
             Call::StopWaiting { node, .. } => self.tell_waiters(now, start, vec![node.node], out),
             Call::CloseSession => {
                 tablet.sessions.end_registered(session);
-                self.tell_session_over(now, start, session, out);
+                self.tell_session_over(start, session, out);
             }
             _ => {}
         }

@@ -411,7 +411,7 @@ impl MetaServer {
                 if let Some(tablet) = self.tablets.get_mut(&start) {
                     tablet.sessions.end_registered(session);
                 }
-                self.tell_session_over(now, start, session, out);
+                self.tell_session_over(start, session, out);
             }
             (JobWork::SweepSession(session), Decided::SessionSwept(SessionEnd::Over)) => {
                 out.push(Command::Note(Note::Step("session swept")));

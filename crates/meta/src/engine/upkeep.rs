@@ -104,18 +104,15 @@ impl MetaServer {
         let pause_max = self.resend_pause_max(now);
         let (resend, inquire) =
             ((self.config.resend_interval, pause_max), (self.config.inquire_interval, pause_max));
-        let room = self.config.sweeps_max.saturating_sub(self.jobs.share(Party::Silence));
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let recalls = tablet.leases.unanswered();
-        let mut silent = tablet.leases.newly_silent(now.mono, &self.config);
-        silent.extend(tablet.sessions.running_out().take(room));
+        let mut doubted = tablet.leases.newly_silent(now.mono, &self.config);
+        doubted.extend(tablet.sessions.running_out());
+        doubted.into_iter().for_each(|session| tablet.sessions.doubt(session));
         let items = tablet.queue.due(now.mono, resend, self.config.items_resent_max);
         let decided = tablet.coordinated.due(now.mono, resend, tablet.log.committed());
         let in_doubt = tablet.participant.in_doubt(now.mono, inquire);
         self.send_recalls(start, recalls, out);
-        for session in silent {
-            self.sweep_once(now, start, session);
-        }
         for item in items {
             self.send_item(now, start, item, out);
         }
@@ -158,26 +155,25 @@ impl MetaServer {
         let room = self.config.sweeps_max.saturating_sub(self.jobs.share(Party::Silence));
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let lost = tablet.sessions.unrenewed(now.mono, life, room);
-        let swept = tablet.sessions.silent(now.mono, life * 2, room - lost.len());
+        let doubtful = tablet.sessions.doubtful(now.mono, life * 2, room - lost.len());
         for session in lost {
             self.new_job(start, JobWork::EndSession(session), now);
         }
-        for session in swept {
-            self.new_job(start, JobWork::SweepSession(session), now);
+        for session in doubtful {
+            let sweeps = |work: &JobWork| matches!(work, JobWork::SweepSession(other) if *other == session);
+            if !self.jobs.values().any(|job| job.tablet == start && sweeps(&job.work)) {
+                self.new_job(start, JobWork::SweepSession(session), now);
+            }
         }
     }
 
     /// The mark stands, or is about to: now everything that the session has goes too, here and in all
     /// tablets. Whoever is not told asks when the session does not answer.
-    pub(crate) fn tell_session_over(
-        &mut self,
-        now: Now,
-        home: Position,
-        session: SessionId,
-        out: &mut Vec<Command>,
-    ) {
-        self.new_job(home, JobWork::SweepSession(session), now);
-        self.sweep_everywhere(now, session);
+    pub(crate) fn tell_session_over(&mut self, home: Position, session: SessionId, out: &mut Vec<Command>) {
+        if let Some(tablet) = self.tablets.get_mut(&home) {
+            tablet.sessions.doubt(session);
+        }
+        self.doubt_everywhere(session);
         // One tablet of each server: it looks through all that it has.
         let tablets = self.assignment.iter().flat_map(|assignment| assignment.tablets());
         let mut servers: BTreeMap<ServerId, Position> =
@@ -189,19 +185,9 @@ impl MetaServer {
     }
 
     /// A session may be over: tablets of this server that hold something for it ask its home.
-    pub(crate) fn sweep_everywhere(&mut self, now: Now, session: SessionId) {
-        let holding = self.tablets.iter().filter(|(_, tablet)| tablet.holds_for(session));
-        let starts: Vec<Position> = holding.map(|(start, _)| *start).collect();
-        for start in starts {
-            self.sweep_once(now, start, session);
-        }
-    }
-
-    fn sweep_once(&mut self, now: Now, start: Position, session: SessionId) {
-        let sweeps = |work: &JobWork| matches!(work, JobWork::SweepSession(other) if *other == session);
-        if !self.jobs.values().any(|job| job.tablet == start && sweeps(&job.work)) {
-            self.new_job(start, JobWork::SweepSession(session), now);
-        }
+    pub(crate) fn doubt_everywhere(&mut self, session: SessionId) {
+        let holding = self.tablets.values_mut().filter(|tablet| tablet.holds_for(session));
+        holding.for_each(|tablet| tablet.sessions.doubt(session));
     }
 
     /// A session is over in this tablet.

@@ -23,6 +23,8 @@ pub(crate) struct Sessions {
     ended: BTreeSet<SessionId>,
     closed: BTreeSet<SessionId>,
     running_out: BTreeSet<SessionId>,
+    /// Those that may be over.
+    doubted: BTreeSet<SessionId>,
 }
 
 #[derive(Debug, Default)]
@@ -186,15 +188,20 @@ impl Sessions {
         silent.take(count_max).map(tell).collect()
     }
 
-    /// Sessions that were not heard of for so long, so many at most. They are told of again after another
-    /// such time.
-    pub fn silent(&mut self, now: Mono, silence: Duration, count_max: usize) -> Vec<SessionId> {
+    /// A session may be over: its home is to be asked when there is room for that.
+    pub fn doubt(&mut self, session: SessionId) {
+        self.doubted.insert(session);
+    }
+
+    /// Sessions that may be over, and those that were not heard of for so long, so many at most. They are
+    /// told of again when they are doubted anew, or after another such time.
+    pub fn doubtful(&mut self, now: Mono, silence: Duration, count_max: usize) -> Vec<SessionId> {
         let silent = self.known.iter_mut().filter(|(_, known)| known.is_silent(now, silence));
-        let tell = |(session, known): (&SessionId, &mut Known)| {
+        for (session, known) in silent.take(count_max) {
             known.heard = Some(now);
-            *session
-        };
-        silent.take(count_max).map(tell).collect()
+            self.doubted.insert(*session);
+        }
+        std::iter::from_fn(|| self.doubted.pop_first()).take(count_max).collect()
     }
 
     /// Whether one session was not heard of for so long. It is said again after another such time.
@@ -247,6 +254,7 @@ impl Sessions {
     pub fn forget(&mut self, session: SessionId) {
         self.end_registered(session);
         self.running_out.remove(&session);
+        self.doubted.remove(&session);
         self.known.remove(&session);
     }
 
