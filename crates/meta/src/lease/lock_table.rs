@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// the queue.
 pub(crate) const WAITERS_MAX: usize = 4096;
 
-/// Waits looked at in search of a deadlock.
-pub(crate) const DEADLOCK_STEPS_MAX: usize = 1024;
+/// Holders looked at in search of a deadlock. Where there are more, none is found.
+pub(crate) const DEADLOCK_STEPS_MAX: usize = 8192;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter {
@@ -171,18 +171,32 @@ impl LockTable {
             self.held.get(node).map(|locks| locks.conflicts(wish).map(owner).collect()).unwrap_or_default()
         };
         open.extend(holders(&node, wish));
+        if open.is_empty() {
+            return false;
+        }
+        let mut waits: BTreeMap<Owner, Vec<(&NodeId, &HeldLock)>> = BTreeMap::new();
+        for (node, waiter) in
+            self.queues.iter().flat_map(|(node, queue)| queue.iter().map(move |one| (node, one)))
+        {
+            if waiter.wish.lock.space == LockSpace::Ranges {
+                waits.entry(owner(&waiter.wish)).or_default().push((node, &waiter.wish));
+            }
+        }
+        let mut steps = 0;
         while let Some(next) = open.pop() {
             if next == me {
                 return true;
             }
-            if !seen.insert(next) || seen.len() > DEADLOCK_STEPS_MAX {
+            if !seen.insert(next) {
                 continue;
             }
-            let waits = self.queues.iter().flat_map(|(node, queue)| queue.iter().map(move |one| (node, one)));
-            for (node, waiter) in waits.filter(|(_, waiter)| owner(&waiter.wish) == next) {
-                if waiter.wish.lock.space == LockSpace::Ranges {
-                    open.extend(holders(node, &waiter.wish));
+            for (node, wish) in waits.get(&next).into_iter().flatten() {
+                let holders = holders(node, wish);
+                steps += holders.len();
+                if steps > DEADLOCK_STEPS_MAX {
+                    return false;
                 }
+                open.extend(holders);
             }
         }
         false
