@@ -46,15 +46,14 @@ pub fn run_data(config: DaemonConfig) -> Result<(), StartError> {
         let disk = log.disk().map_err(StartError::engine("read the disk id of the chunks"))?;
         let machine = DataServer::new(start, limits, keys.grants().clone(), chunks);
         let claim = Claim::new(server, disk, random_disk_id(), MACHINE_ASKS | random_u64() >> 2);
-        let (events, commands) = (VecDeque::new(), Vec::new());
         Ok(ChunkKeeper {
             machine,
             log,
             claim: Some(claim),
             told: Vec::new(),
             name: config.daemon.name,
-            events,
-            commands,
+            events: Backlog::default(),
+            commands: Vec::new(),
             disk_failure: None,
             full: None,
         })
@@ -75,6 +74,46 @@ pub fn random_disk_id() -> DiskId {
     DiskId(u128::from(random_u64()) << 64 | u128::from(random_u64()))
 }
 
+/// So much may wait until a slow disk is through with what came before. What comes beyond it is dropped: all
+/// that is sent here is sent again.
+const BACKLOG_BYTES_MAX: u64 = 256 << 20;
+
+/// What a message takes besides its attachment, roughly.
+const MESSAGE_BYTES: u64 = 256;
+
+/// What came and was not looked at yet.
+#[derive(Default)]
+struct Backlog {
+    events: VecDeque<Event>,
+    bytes: u64,
+}
+
+impl Backlog {
+    fn bytes_of(event: &Event) -> u64 {
+        match event {
+            Event::Request { attachment, .. } | Event::Reply { attachment, .. } => {
+                MESSAGE_BYTES + attachment.len() as u64
+            }
+            // The machine's own: there are few.
+            _ => 0,
+        }
+    }
+
+    fn push(&mut self, event: Event) {
+        let bytes = Backlog::bytes_of(&event);
+        if bytes == 0 || self.bytes + bytes <= BACKLOG_BYTES_MAX {
+            self.bytes += bytes;
+            self.events.push_back(event);
+        }
+    }
+
+    fn pop(&mut self) -> Option<Event> {
+        let event = self.events.pop_front()?;
+        self.bytes -= Backlog::bytes_of(&event);
+        Some(event)
+    }
+}
+
 struct ChunkKeeper<L> {
     machine: DataServer,
     log: L,
@@ -83,7 +122,7 @@ struct ChunkKeeper<L> {
     /// What the coordinator said meanwhile.
     told: Vec<Told>,
     name: DaemonName,
-    events: VecDeque<Event>,
+    events: Backlog,
     commands: Vec<Command>,
     disk_failure: Option<String>,
     /// The disk was full when something was to be appended, and when it was looked at last, whether it still
@@ -117,7 +156,7 @@ impl<L: ChunkLog + DiskLabel> Driver for ChunkKeeper<L> {
                 }
                 _ => continue,
             };
-            self.events.push_back(event);
+            self.events.push(event);
         }
     }
 
@@ -126,12 +165,12 @@ impl<L: ChunkLog + DiskLabel> Driver for ChunkKeeper<L> {
             return self.claim_disk(now.mono, post);
         }
         if self.machine.next_wake().is_some_and(|wake| wake <= now.mono) {
-            self.events.push_back(Event::Tick);
+            self.events.push(Event::Tick);
         }
         let began = Clock.mono();
         // What is left goes on in the next turn: others hear of this server in between.
         while Clock.mono().since(began) < TURN_MAX
-            && let Some(event) = self.events.pop_front()
+            && let Some(event) = self.events.pop()
         {
             self.machine.step(now, event, &mut self.commands);
             for command in std::mem::take(&mut self.commands) {
@@ -145,7 +184,7 @@ impl<L: ChunkLog + DiskLabel> Driver for ChunkKeeper<L> {
     fn next_wake(&self) -> Option<Mono> {
         match &self.claim {
             Some(claim) => Some(claim.next_wake()),
-            None if !self.events.is_empty() => Some(Mono::ZERO),
+            None if !self.events.events.is_empty() => Some(Mono::ZERO),
             None => self.machine.next_wake(),
         }
     }
@@ -164,7 +203,7 @@ impl<L: ChunkLog + DiskLabel> Driver for ChunkKeeper<L> {
     }
 
     fn set_clock_off(&mut self, off: bool) {
-        self.events.push_back(Event::ClockOff(off));
+        self.events.push(Event::ClockOff(off));
     }
 
     fn stop(&mut self) -> Result<(), StartError> {
@@ -219,7 +258,7 @@ impl<L: ChunkLog + DiskLabel> ChunkKeeper<L> {
             Command::Answer { to, reply, attachment } => {
                 post.answer(to, &Message::DataReply(reply), &attachment);
             }
-            Command::Log { ticket, command } => self.events.push_back(command.run(ticket, &mut self.log)),
+            Command::Log { ticket, command } => self.events.push(command.run(ticket, &mut self.log)),
             Command::Note(Note::Step(name)) => tracing::trace!("{name}"),
             Command::Note(note) => {
                 tracing::warn!("{note}");
@@ -237,6 +276,27 @@ impl<L: ChunkLog + DiskLabel> ChunkKeeper<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bearing_proto::data::{DataCall, DataRequest};
+    use bearing_types::{ChunkId, SessionId};
+
+    #[test]
+    fn what_waits_for_a_slow_disk_is_bounded_and_there_is_room_again_behind_it() {
+        let request = |id, bytes| Event::Request {
+            from: Sender::Client(SessionId(1)),
+            request: DataRequest { id, chunk: ChunkId(1), call: DataCall::Ping },
+            attachment: vec![0; bytes],
+        };
+        let mut backlog = Backlog::default();
+        for id in 0..100 {
+            backlog.push(request(id, 4 << 20));
+        }
+        backlog.push(Event::Tick);
+        assert_eq!((backlog.events.len(), backlog.bytes > BACKLOG_BYTES_MAX), (64, false));
+        while backlog.pop().is_some() {}
+        assert_eq!(backlog.bytes, 0);
+        backlog.push(request(100, 4 << 20));
+        assert_eq!(backlog.events.len(), 1);
+    }
 
     #[test]
     fn directories_of_one_filesystem_name_the_same_one_and_of_others_another() {
