@@ -10,76 +10,13 @@ use bearing_proto::client::{Answer, AttributeChange, Body, Call, ChunkView, Comm
 use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt};
 use bearing_proto::grant::{Admission, OpenToken};
 use bearing_types::{ChunkId, Code, Position, ServerId, SetIds, Wall};
+use cluster::chunks::*;
 use cluster::disks::{Disks, LENGTH};
-use cluster::{ALICE, BOB, Cluster, DATA, filled_by, opened_by, regular, root_user};
+use cluster::{ALICE, BOB, Cluster, DATA, filled_by, root_user};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
-
-fn cluster() -> (Cluster, Rc<RefCell<Disks>>) {
-    cluster_with(&DATA)
-}
-
-fn cluster_with(data: &[ServerId]) -> (Cluster, Rc<RefCell<Disks>>) {
-    cluster_of(data, Config { writer_patience: Duration::ZERO, ..Config::standard() })
-}
-
-fn cluster_of(data: &[ServerId], config: Config) -> (Cluster, Rc<RefCell<Disks>>) {
-    let mut cluster = Cluster::with_data(2, Scheme::AnglecutHashed, config, data);
-    let disks = Disks::of(&mut cluster);
-    cluster.open_session(ALICE);
-    cluster.pass(Duration::from_secs(2));
-    (cluster, disks)
-}
-
-fn show(cluster: &mut Cluster, chunk: &ChunkView) -> Result<ChunkView, Code> {
-    match cluster.call(ALICE, chunk.chunk.position, Call::Chunk { chunk: chunk.chunk }) {
-        Ok(Body::Chunk(view)) => Ok(view),
-        Err(code) => Err(code),
-        other => panic!("{other:?}"),
-    }
-}
-
-fn create(cluster: &mut Cluster, text: &str) -> (Handle, OpenToken) {
-    let grant = cluster.root(ALICE).grant;
-    cluster.create_open(ALICE, &grant, text, regular(0o600)).unwrap()
-}
-
-fn commit(
-    cluster: &mut Cluster,
-    (node, token): (Handle, OpenToken),
-    chunk: &ChunkView,
-) -> Result<Body, Code> {
-    let extent = Extent { file_offset: 0, length: 4_000, chunk: chunk.chunk, frame: 0, skip: 0 };
-    let (extents, mode) = (vec![extent], CommitMode::Put);
-    let opened = filled_by(ALICE, &extents);
-    let (size_min, modified, set_ids) = (0, Wall(0), SetIds::Keep);
-    let call = Call::Commit { node, token, extents, size_min, modified, mode, opened, set_ids };
-    cluster.call(ALICE, node.home, call)
-}
-
-fn frame_of(node: Handle) -> FrameAt {
-    FrameAt { frame: 0, payload: 4_000, node: node.node, home: node.home }
-}
-
-/// A file whose bytes lie in a chunk.
-fn file_in_a_chunk(cluster: &mut Cluster, disks: &RefCell<Disks>) -> ((Handle, OpenToken), ChunkView) {
-    let file = create(cluster, "f");
-    disks.borrow_mut().frames = vec![frame_of(file.0)];
-    let chunk = cluster.open_chunk(ALICE, Position(0));
-    commit(cluster, file, &chunk).unwrap();
-    (file, chunk)
-}
-
-/// Until the cluster has scanned a chunk that was opened before. The session is kept alive.
-fn pass_a_life(cluster: &mut Cluster) {
-    for _ in 0..150 {
-        cluster.pass(Duration::from_secs(5));
-        let renewed = cluster.call(ALICE, bearing_placement::position_of_session(ALICE), Call::RenewSession);
-        assert!(renewed.is_ok());
-    }
-}
 
 #[test]
 fn a_chunk_that_nobody_ever_referred_to_goes_from_its_servers_and_then_from_the_records() {
@@ -127,17 +64,6 @@ fn a_writer_that_has_not_said_that_it_is_done_may_commit_late() {
     cluster.pass_with(&[ALICE], Duration::from_secs(70));
     let later = create(&mut cluster, "later");
     assert_eq!(commit(&mut cluster, later, &chunk), Err(Code::NotFound));
-}
-
-fn finish(cluster: &mut Cluster, chunk: &ChunkView, payload: u64) -> Result<Body, Code> {
-    let opened = opened_by(ALICE, chunk.chunk.chunk);
-    cluster.call(ALICE, chunk.chunk.position, Call::FinishChunk { chunk: chunk.chunk, payload, opened })
-}
-
-fn truncate(cluster: &mut Cluster, (node, token): (Handle, OpenToken)) {
-    let change = AttributeChange { size: Some(0), ..AttributeChange::default() };
-    let cut = Call::SetAttributes { node, who: root_user(), change, token: Some(token) };
-    cluster.call(ALICE, node.home, cut).unwrap();
 }
 
 #[test]
@@ -526,95 +452,6 @@ fn a_replica_is_kept_although_it_is_too_short_where_there_is_no_room_to_make_it_
     cluster.pass_with(&[ALICE], Duration::from_secs(30));
     assert!(disks.borrow().held.contains(&short) && disks.borrow().short.is_empty());
     assert_eq!(show(&mut cluster, &chunk).unwrap().servers.len(), 2);
-}
-
-#[test]
-fn a_server_whose_disk_failed_and_that_answers_all_the_same_holds_up_no_copy() {
-    for count in [1, 600] {
-        let servers = [100, 101, 102, 103].map(ServerId);
-        let (mut cluster, disks) = cluster_with(&servers);
-        let chunks: Vec<ChunkView> = (0..count).map(|_| cluster.open_chunk(ALICE, Position(0))).collect();
-        for chunk in &chunks {
-            cluster.seal_chunk(ALICE, chunk);
-        }
-        cluster.pass_with(&[ALICE], Duration::from_secs(30));
-        for lost in 0..2 {
-            match lost {
-                0 => disks.borrow_mut().failed.insert(servers[0]),
-                _ => disks.borrow_mut().silent.insert(servers[1]),
-            };
-            cluster.pass_with(&[ALICE], Duration::from_secs(40));
-            for _ in 0..100 {
-                let lacking: u64 =
-                    cluster.hosts.values().map(|host| host.machine.chunk_tally().lacking).sum();
-                if lacking == 0 {
-                    break;
-                }
-                cluster.pass_with(&[ALICE], Duration::from_secs(5));
-            }
-            for chunk in &chunks {
-                let holders = show(&mut cluster, chunk).unwrap().servers;
-                assert_eq!(holders.len(), 2);
-                assert!(!holders.iter().any(|holder| servers[..=lost].contains(holder)), "{holders:?}");
-            }
-        }
-    }
-}
-
-#[test]
-fn a_server_that_takes_neither_copies_nor_removals_holds_up_no_copy() {
-    let servers = [100, 101, 102, 103].map(ServerId);
-    // They have room by what they say, and the last one is the first to be asked. Where all refuse that lack
-    // the chunk, its copy stays due.
-    for refusing in [&servers[3..], &servers[2..]] {
-        let (mut cluster, disks) = cluster_with(&servers);
-        // More than are copied at once.
-        let chunks: Vec<ChunkView> = (0..60).map(|_| cluster.open_chunk(ALICE, Position(0))).collect();
-        for chunk in &chunks {
-            cluster.seal_chunk(ALICE, chunk);
-        }
-        cluster.pass_with(&[ALICE], Duration::from_secs(30));
-        disks.borrow_mut().refusing.extend(refusing);
-        disks.borrow_mut().silent.insert(servers[0]);
-        cluster.pass_with(&[ALICE], Duration::from_secs(120));
-        let asked = |(to, call): &(ServerId, DataCall)| {
-            *to == servers[3] && matches!(call, DataCall::Copy { .. } | DataCall::Remove { .. })
-        };
-        assert!(disks.borrow().calls.iter().any(asked));
-        let mut saved = 0;
-        for chunk in &chunks {
-            let (before, now) = (&chunk.servers, show(&mut cluster, chunk).unwrap().servers);
-            let taker =
-                servers[1..].iter().find(|server| !before.contains(server) && !refusing.contains(server));
-            if before.contains(&servers[0]) && taker.is_some() {
-                assert!(now.len() == 2 && !now.contains(&servers[0]), "{before:?} is now {now:?}");
-                saved += 1;
-            }
-        }
-        assert!(saved > 5, "{saved} had to be copied");
-    }
-}
-
-#[test]
-fn chunks_that_wait_for_room_keep_no_room_from_being_made() {
-    let (mut cluster, disks) = cluster();
-    let (file, chunk) = file_in_a_chunk(&mut cluster, &disks);
-    finish(&mut cluster, &chunk, 4_000).unwrap();
-    cluster.pass_with(&[ALICE], Duration::from_secs(70));
-    assert_eq!(show(&mut cluster, &chunk).unwrap().sealed, Some(LENGTH));
-    // All disks are full. A program goes on writing all the same: each try opens a chunk that no server can
-    // make, nor keep a fence of.
-    disks.borrow_mut().full.extend(DATA);
-    disks.borrow_mut().refusing.extend(DATA);
-    for _ in 0..1200 {
-        let chunk = cluster.open_chunk(ALICE, Position(0));
-        finish(&mut cluster, &chunk, 0).unwrap();
-    }
-    cluster.pass_with(&[ALICE], Duration::from_secs(60));
-    truncate(&mut cluster, file);
-    cluster.pass_with(&[ALICE], Duration::from_secs(60));
-    assert_eq!(show(&mut cluster, &chunk), Err(Code::Stale));
-    assert!(disks.borrow().held.is_empty(), "there is room again");
 }
 
 #[test]

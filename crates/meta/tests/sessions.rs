@@ -107,3 +107,26 @@ fn many_sessions_that_end_at_once_are_asked_about_in_parts() {
     let held = |session: &&SessionId| cluster.hosts.values().any(|host| host.machine.holds_for(**session));
     assert_eq!(sessions.iter().filter(held).count(), 0);
 }
+
+#[test]
+fn sessions_whose_home_is_away_hold_up_the_end_of_no_other() {
+    let mut cluster = Cluster::new(2, Scheme::AnglecutHashed);
+    let owner_of = |cluster: &Cluster, session| cluster.owner(position_of_session(session)).0;
+    // The first tablet of one server knows many sessions that are at home at the other one.
+    let place = Position(0);
+    let here = cluster.owner(place).0;
+    let numbered = (1..).map(|number: u64| SessionId(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    let away: Vec<_> =
+        numbered.clone().filter(|session| owner_of(&cluster, *session) != here).take(300).collect();
+    let other = cluster.owner(position_of_session(away[0])).0;
+    for session in &away {
+        cluster.open_session(*session);
+        cluster.open_chunk(*session, place);
+    }
+    cluster.cut.extend([(here, other), (other, here)]);
+    cluster.pass(Duration::from_secs(120));
+    let own = numbered.into_iter().find(|session| owner_of(&cluster, *session) == here).unwrap();
+    cluster.open_session(own);
+    cluster.pass(Duration::from_secs(60));
+    assert_eq!(cluster.hosts[&here].machine.sessions().sessions, []);
+}

@@ -6,12 +6,12 @@ use crate::engine::machine::MetaServer;
 use crate::event::Command;
 use crate::mutant::Mutant;
 use crate::words::JobId;
-use bearing_types::Now;
+use bearing_types::{Mono, Now};
 
-/// Whether a job is given up after `job_timeout`. The others are one at a time, or a limited number: they go
-/// on until they are through.
-pub(crate) fn expires(work: &JobWork) -> bool {
-    match work {
+/// Since when a job has been waiting that is given up after `job_timeout`. The others are one at a time: they
+/// go on until they are through.
+fn waits_since(job: &Job) -> Option<Mono> {
+    match &job.work {
         JobWork::Request(..)
         | JobWork::Prepare { .. }
         | JobWork::Deliver { .. }
@@ -20,12 +20,13 @@ pub(crate) fn expires(work: &JobWork) -> bool {
         | JobWork::SweepSession(_)
         | JobWork::ForgetHolder(..)
         | JobWork::EndDelegation(..)
-        | JobWork::ReportUsage(_) => true,
+        | JobWork::ReportUsage(_) => Some(job.context.started.mono),
+        // Some ask much. It is over when one answer stays away, as of a tablet that nobody serves.
+        JobWork::Maintain(_) => Some(job.ran),
         JobWork::Ask { from: None, .. }
         | JobWork::Reap(_)
-        | JobWork::Maintain(_)
         | JobWork::SweepChunks(..)
-        | JobWork::Collect { .. } => false,
+        | JobWork::Collect { .. } => None,
     }
 }
 
@@ -37,7 +38,7 @@ impl MetaServer {
             return;
         }
         let life = self.config.job_timeout;
-        let old = |job: &&Job| now.mono.since(job.context.started.mono) >= life && expires(&job.work);
+        let old = |job: &&Job| waits_since(job).is_some_and(|since| now.mono.since(since) >= life);
         let expired: Vec<JobId> = self.jobs.values().filter(old).map(|job| job.id).collect();
         for id in expired {
             if self.waiting_for_recall.contains(&id) {
@@ -47,7 +48,15 @@ impl MetaServer {
             if let Some(tablet) = self.tablets.get_mut(&job.tablet) {
                 tablet.keys.stop_waiting(id);
             }
+            let maintained = match job.work {
+                JobWork::Maintain(chunk) => Some((job.tablet, chunk)),
+                _ => None,
+            };
             self.postpone(job, out);
+            // The others have their turn meanwhile.
+            if let Some(chunk) = maintained {
+                self.put_off_chunk(chunk, now.mono.after(life));
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::decide::JobWork;
 use crate::view::{Context, QuestionSlot};
 use crate::words::JobId;
-use bearing_types::{Position, SessionId};
+use bearing_types::{Mono, Position, SessionId};
 
 /// See the module.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub(crate) struct Job {
     pub context: Context,
     /// How often it ran; a bound on loops that load forever.
     pub runs: u32,
+    /// When it ran last, or began.
+    pub ran: Mono,
 }
 
 impl Job {

@@ -6,7 +6,7 @@ use crate::decide::JobWork;
 use crate::decide::maintenance::Swept;
 use crate::engine::machine::MetaServer;
 use crate::event::{Command, Note};
-use bearing_types::{ChunkId, Now, Position};
+use bearing_types::{ChunkId, Mono, Now, Position};
 
 impl MetaServer {
     /// The state of the chunks in this server's tablets, as it was seen last.
@@ -40,12 +40,14 @@ impl MetaServer {
         let (jobs_max, every) = (self.config.maintenance_jobs_max, self.config.sweep_interval);
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let state = &mut tablet.maintenance;
-        let due = state.listed.iter_mut().filter(|(chunk, at)| **at <= now.mono && !busy.contains(chunk));
-        let mut started = Vec::new();
-        for (chunk, at) in due.take(jobs_max.saturating_sub(maintenance)) {
-            *at = now.mono.after(AGAIN_AFTER);
-            started.push(*chunk);
-        }
+        let listed = state.listed.iter().map(|(chunk, at)| (*at, *chunk));
+        let mut due: Vec<(Mono, ChunkId)> =
+            listed.filter(|(at, chunk)| *at <= now.mono && !busy.contains(chunk)).collect();
+        // Who has been due for longest is first: else many that wait, and are due again soon, keep the others
+        // from their turn.
+        due.sort_unstable();
+        due.truncate(jobs_max.saturating_sub(maintenance));
+        state.listed.extend(due.iter().map(|(_, chunk)| (*chunk, now.mono.after(AGAIN_AFTER))));
         let sweep = (now.mono >= state.due && !sweeping && !state.is_crowded()).then_some(state.from);
         if sweep.is_some() {
             state.due = now.mono.after(every);
@@ -54,7 +56,7 @@ impl MetaServer {
             state.inventory.begin(&self.health);
         }
         let servers = state.inventory.asked();
-        for chunk in started {
+        for (_, chunk) in due {
             self.new_job(start, JobWork::Maintain(chunk), now);
         }
         if let Some(from) = sweep {
@@ -62,11 +64,9 @@ impl MetaServer {
         }
     }
 
-    /// What a chunk needs could not be done; it was said already when to try again.
-    pub(crate) fn put_off_chunk(&mut self, start: Position, chunk: ChunkId) {
-        if let Some(tablet) = self.tablets.get_mut(&start)
-            && let Some(again) = tablet.maintenance.listed.get(&chunk).copied()
-        {
+    /// What a chunk needs could not be done.
+    pub(crate) fn put_off_chunk(&mut self, (start, chunk): (Position, ChunkId), again: Mono) {
+        if let Some(tablet) = self.tablets.get_mut(&start) {
             tablet.maintenance.wait(chunk, again);
         }
     }

@@ -1,5 +1,6 @@
 //! Running jobs: decide, fetch what is missing, decide again; then write, lock, recall and reply.
 
+use crate::chunks::AGAIN_AFTER;
 use crate::decide::{self, Decided, JobWork, SessionEnd};
 use crate::disk_space::Headroom;
 use crate::engine::job::Job;
@@ -53,7 +54,7 @@ impl MetaServer {
         if let JobWork::Prepare { transaction, .. } = &work {
             context.transaction = Some(*transaction);
         }
-        self.jobs.insert(Job { id, tablet, work, context, runs: 0 });
+        self.jobs.insert(Job { id, tablet, work, context, runs: 0, ran: now.mono });
         self.ready.push_back(id);
         id
     }
@@ -89,6 +90,7 @@ impl MetaServer {
         }
         self.counters.runs += 1;
         job.runs += 1;
+        job.ran = now.mono;
         job.context.range_wanted = false;
         let known = job.session().is_none_or(|session| tablet.knows(session));
         let given_up = job.session().and_then(|session| tablet.sessions.given_up(session));
@@ -505,7 +507,9 @@ impl MetaServer {
             | JobWork::EndDelegation(..)
             | JobWork::SweepChunks(..)
             | JobWork::Collect { .. } => {}
-            JobWork::Maintain(chunk) => self.put_off_chunk(job.tablet, *chunk),
+            JobWork::Maintain(chunk) => {
+                self.put_off_chunk((job.tablet, *chunk), job.ran.after(AGAIN_AFTER));
+            }
             JobWork::ReportUsage(quota) => self.report_again(job.tablet, *quota),
         }
         self.drop_job(job);

@@ -37,7 +37,11 @@ impl MetaServer {
         self.draw_ids(now);
         self.waiting_for_ids.retain(|id| self.jobs.contains(*id));
         self.expire_data_requests(now);
-        let starts: Vec<Position> = self.tablets.keys().copied().collect();
+        let mut starts: Vec<Position> = self.tablets.keys().copied().collect();
+        // What tablets share goes to each of them first in its turn.
+        let turn = now.mono.0 / upkeep_interval(&self.config).as_nanos() as u64;
+        let turn = turn as usize % starts.len().max(1);
+        starts.rotate_left(turn);
         for start in &starts {
             if let Some(tablet) = self.tablets.get_mut(start) {
                 tablet.leases.expire(now.mono);
@@ -155,7 +159,9 @@ impl MetaServer {
         let room = self.config.sweeps_max.saturating_sub(self.jobs.share(Party::Silence));
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let lost = tablet.sessions.unrenewed(now.mono, life, room);
-        let doubtful = tablet.sessions.doubtful(now.mono, life * 2, room - lost.len());
+        // Half of the room is for those that are over: what asks about the others may wait for long.
+        let room = room.saturating_sub(lost.len() + self.config.sweeps_max / 2);
+        let doubtful = tablet.sessions.doubtful(now.mono, life * 2, room);
         for session in lost {
             self.new_job(start, JobWork::EndSession(session), now);
         }

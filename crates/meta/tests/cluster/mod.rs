@@ -1,6 +1,7 @@
 //! A small cluster of metadata servers in one thread, without faults: messages arrive in order, syncs succeed
 //! at once. Faults are the simulator's business.
 
+pub mod chunks;
 pub mod disks;
 pub mod members;
 

@@ -41,7 +41,7 @@ pub(crate) fn step(view: &mut View, id: ChunkId) -> Decide<StepOutcome> {
         // does not wait for them.
         need = view.planner().wanted_besides(id, &record);
         if need.is_none() {
-            return Ok(StepOutcome::Wait);
+            return Err(Stop::Later);
         }
     }
     match need {
