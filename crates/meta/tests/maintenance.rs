@@ -344,6 +344,7 @@ fn torn(wrong: Wrong) -> (Cluster, Rc<RefCell<Disks>>, Torn) {
         cluster.call(ALICE, node.home, call).unwrap();
     }
     cluster.seal_chunk(ALICE, &chunk);
+    finish(&mut cluster, &chunk, 4_000).unwrap();
     cluster.pass_with(&[ALICE], Duration::from_secs(5));
     disks.borrow_mut().silent.insert(chunk.servers[1]);
     let (id, left, shared) = (chunk.chunk.chunk, chunk.servers[0], Rc::clone(&disks));
@@ -417,6 +418,23 @@ fn a_damaged_frame_in_an_only_replica_stays_and_keeps_no_other_from_being_saved(
         let tried = disks.borrow().calls.iter().filter(tried).count();
         assert!(tried <= 3, "{wrong:?}: it is tried {tried} times");
     }
+}
+
+#[test]
+fn a_damaged_chunk_is_open_to_what_its_writer_has_decided_until_he_is_done() {
+    let (mut cluster, disks) = cluster_of(&DATA, Config::standard());
+    let (_, chunk) = file_in_a_chunk(&mut cluster, &disks);
+    cluster.seal_chunk(ALICE, &chunk);
+    cluster.pass_with(&[ALICE], Duration::from_secs(5));
+    let damaged = DATA.map(|server| (server, chunk.chunk.chunk));
+    disks.borrow_mut().damaged.extend(damaged);
+    cluster.pass_with(&[ALICE], Duration::from_secs(60));
+    let late = create(&mut cluster, "late");
+    commit(&mut cluster, late, &chunk).expect("it may lie in a frame that is whole");
+    finish(&mut cluster, &chunk, 4_000).unwrap();
+    cluster.pass_with(&[ALICE], Duration::from_secs(60));
+    let later = create(&mut cluster, "later");
+    assert_eq!(commit(&mut cluster, later, &chunk), Err(Code::NotFound));
 }
 
 #[test]

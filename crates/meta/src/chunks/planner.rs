@@ -175,7 +175,10 @@ impl Planner<'_> {
         if record.gather.is_some() {
             return Some(Need::Move);
         }
-        let torn = record.scanned.is_none() && self.is_torn(chunk, record);
+        // A scan closes the chunk: what its writer has decided in delegated directories, and has not sent
+        // yet, would be lost.
+        let is_decided = record.finished.is_some() || self.is_settled(record);
+        let torn = record.scanned.is_none() && is_decided && self.is_torn(chunk, record);
         let due = record.compaction_target.is_none()
             && (torn || self.scan_due(record) || self.compact_due(chunk, record));
         (due && record.servers.iter().any(answer)).then_some(Need::Scan)
