@@ -22,7 +22,10 @@ const OUT_OF_REACH: u64 = 4 * SECOND;
 /// Who was out of reach may count as lost so long after.
 const FORGIVEN: u64 = 10 * SECOND;
 
-/// Since when hosts are up or down, and when they were cut off last.
+/// Who was back for less than that was perhaps asked nothing meanwhile: it was out of reach all the time.
+const HARDLY_BACK: u64 = 2 * SECOND;
+
+/// Since when hosts serve or do not, and when they were cut off last.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
     stopped: BTreeMap<HostId, u64>,
@@ -43,7 +46,8 @@ impl Reach {
     }
 
     pub fn stops(&mut self, host: HostId, now: u64) {
-        self.stopped.insert(host, now);
+        let last = self.down.get(&host).filter(|(_, to)| now - to < HARDLY_BACK);
+        self.stopped.entry(host).or_insert(last.map_or(now, |(from, _)| *from));
     }
 
     pub fn mended(&mut self, hosts: [HostId; 2], now: u64) {

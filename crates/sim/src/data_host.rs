@@ -316,6 +316,11 @@ impl DataHost {
         self.right.is_some()
     }
 
+    /// Whether it answers: the coordinator, which may be slow, has said that its disk is the right one.
+    pub fn serves(&self) -> bool {
+        self.machine.is_some() && self.claim.is_none()
+    }
+
     /// A command to the log is done now.
     pub fn done(&mut self, world: &mut World, number: u64) {
         let Some((ticket, command)) = self.jobs.remove(&number) else { return };

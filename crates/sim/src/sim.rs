@@ -433,7 +433,11 @@ impl Sim {
             }
             Role::Metadata(_) => metadata[index_of(to, 1)].arrive(world, ledger, way, packet),
             Role::Data(_) => {
-                data[index_of(to, 1 + crate::cluster::METADATA)].arrive(world, from, way, packet)
+                let data = &mut data[index_of(to, 1 + crate::cluster::METADATA)];
+                data.arrive(world, from, way, packet);
+                if data.serves() {
+                    self.reach.starts(to, self.world.now().0);
+                }
             }
             Role::Client(number) => clients[number as usize].arrive(world, recorder, way, packet),
         }
@@ -500,7 +504,6 @@ impl Sim {
             return;
         }
         self.world.tell(|| format!("{host:?} starts"));
-        self.reach.starts(host, self.world.now().0);
         self.away = self.away.filter(|away| *away != host);
         let Sim { world, ledger, recorder, coordinator, metadata, data, clients, hosts, .. } = self;
         match hosts.role(host) {
@@ -511,9 +514,6 @@ impl Sim {
             Role::Metadata(_) => metadata[index_of(host, 1)].start(world, ledger),
             Role::Data(_) => data[index_of(host, 1 + crate::cluster::METADATA)].start(world),
             Role::Client(number) => clients[number as usize].start(world, recorder),
-        }
-        if !self.world.is_up(host) {
-            self.reach.stops(host, self.world.now().0);
         }
     }
 
