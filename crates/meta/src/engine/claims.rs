@@ -168,6 +168,7 @@ impl MetaServer {
         let mut wanted = wanted;
         if let Some(copy) = self.copies.get_mut(&wanted.serial) {
             copy.claim(wanted.epoch);
+            self.outgoing.confirm_no_more(wanted.serial);
             wanted.committed = wanted.committed.max(copy.committed());
         }
         let owned = self.owned(wanted.serial).map(|log| log.committed());

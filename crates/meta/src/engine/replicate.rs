@@ -287,8 +287,8 @@ impl MetaServer {
         for serial in std::mem::take(&mut self.appending) {
             let synced = match self.copies.get_mut(&serial) {
                 Some(copy) => {
-                    if let (true, Some((sender, _))) = (copy.on_synced(number), copy.sender()) {
-                        self.outgoing.answer(sender, Answer::Synced(copy.synced()));
+                    if let (Some(answer), Some((sender, _))) = (copy.on_synced(number), copy.sender()) {
+                        self.outgoing.answer(sender, answer);
                     }
                     if let Some(arrival) = &mut copy.arrival
                         && arrival.on_synced(number, out)
@@ -342,6 +342,11 @@ impl Outgoing {
     /// A part of a snapshot is there.
     pub fn answer_parts(&mut self, to: ServerId, held: PartsHeld) {
         self.answers.entry(to).or_default().parts.push(held);
+    }
+
+    /// A tablet is claimed: an answer that leaves from now on says so in its term, and would confirm it.
+    pub fn confirm_no_more(&mut self, serial: TabletSerial) {
+        self.answers.values_mut().for_each(|held| held.synced.retain(|synced| synced.serial != serial));
     }
 
     pub fn answer(&mut self, to: ServerId, answer: Answer) {

@@ -160,12 +160,15 @@ impl Copy {
         Answer::Lacking(Progress { epoch, ..self.progress(LogIndex::ZERO) })
     }
 
-    /// Appends up to a number are stable. Whether its owner is to be told of entries.
-    pub fn on_synced(&mut self, number: AppendNumber) -> bool {
+    /// Appends up to a number are stable. What its owner is told of it, if entries are among them.
+    pub fn on_synced(&mut self, number: AppendNumber) -> Option<Answer> {
         let before = self.log.synced();
         self.log.on_synced(number);
         self.log.commit(self.told);
-        self.log.synced() > before
+        // What a full disk took late may be claimed by now: told as synced, it would confirm the owner.
+        let answer =
+            if self.is_over(self.log.epoch()) { self.refused() } else { Answer::Synced(self.synced()) };
+        (self.log.synced() > before).then_some(answer)
     }
 
     /// Whether nobody owns it under an epoch any more, or this server may under a higher one.

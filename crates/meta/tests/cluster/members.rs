@@ -11,6 +11,9 @@ use bearing_types::{Block, Epoch, LogIndex, Position, Sequence, ServerId, Sessio
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// As an end of what is cut.
+pub const COORDINATOR: ServerId = ServerId(0);
+
 impl Cluster {
     /// A cluster with so many copies of each tablet.
     pub fn with_copies(servers: u32, copies: u8) -> Cluster {

@@ -67,7 +67,7 @@ pub struct Cluster {
     pub ahead: BTreeMap<ServerId, i64>,
     /// Messages between servers do not arrive for now.
     pub hold_peers: bool,
-    /// Between servers nothing goes these ways.
+    /// Nothing goes these ways between servers, and to the coordinator.
     pub cut: std::collections::BTreeSet<(ServerId, ServerId)>,
     held_peers: Vec<(ServerId, Event)>,
     pub kept_replication: Option<Vec<(ServerId, Event)>>,
@@ -354,6 +354,7 @@ impl Cluster {
                 }
                 Command::Peer(to, _) | Command::Replication(to, _) | Command::Ring(to, _)
                     if self.cut.contains(&(id, to)) => {}
+                Command::Ask(_) if self.cut.contains(&(id, members::COORDINATOR)) => {}
                 Command::Peer(to, message) if self.hold_peers => {
                     self.held_peers.push((to, Event::Peer(id, message)));
                 }
