@@ -5,7 +5,6 @@ mod cluster;
 
 use bearing_meta::{Event, Key};
 use bearing_proto::client::{Answer, Call, Request};
-use bearing_proto::grant::Grant;
 use bearing_proto::replication::{Entries, EntryBytes, ReplicationMessage};
 use bearing_seams::{DiskLabel, KeyRange, LoggedRecord, MemTabletLog, Store, TabletLog};
 use bearing_types::{LogIndex, Position, Sequence, ServerId, Squash, TabletSerial};
@@ -79,81 +78,6 @@ fn who_asks_a_member_while_the_owner_is_silent_is_answered_as_soon_as_somebody_s
             other => panic!("{member} answers {other:?}"),
         }
     }
-}
-
-/// A file is being created. One of its tablet's members, the heir, has that in its log, which hangs; it does
-/// not hear the owner any more, which does not hear the coordinator.
-struct Hung {
-    cluster: Cluster,
-    root: Grant,
-    owner: ServerId,
-    heir: ServerId,
-    created: Sequence,
-}
-
-fn hung(turn: usize) -> Hung {
-    let mut cluster = cluster(3);
-    let root = cluster.root(ALICE).grant;
-    let (owner, ..) = cluster.owner(root.body.seat.home);
-    let members = cluster.register_of(root.body.seat.home).members;
-    let heir = members.into_iter().filter(|member| *member != owner).nth(turn).unwrap();
-    cluster.hung_log = Some(heir);
-    let (name, at) = (cluster::name("f"), cluster::position(&root, "f"));
-    let new = cluster::regular(0o644);
-    let call = Call::Create { grant: root.clone(), who: cluster::root_user(), name, new };
-    let created = cluster.send_call(ALICE, at, call);
-    cluster.cut = [(owner, heir), (owner, COORDINATOR)].into();
-    Hung { cluster, root, owner, heir, created }
-}
-
-impl Hung {
-    /// The owner, which hears its members, does not say that the file is there. Nor is it lost.
-    fn only_the_heir_tells(mut self) {
-        let Hung { cluster, root, owner, heir, created } = &mut self;
-        assert_eq!(cluster.register_of(root.body.seat.home).owner, *heir);
-        cluster.cut.remove(&(*owner, *heir));
-        cluster.pass(Duration::from_millis(50));
-        assert_eq!(cluster.answer(ALICE, *created), None, "the owner speaks for what is the heir's");
-        cluster.cut.clear();
-        cluster.pass(Duration::from_secs(1));
-        let root = cluster.root(ALICE).grant;
-        assert_eq!(cluster.list(ALICE, &root, 10), ["f"]);
-    }
-}
-
-#[test]
-fn what_a_full_disk_takes_late_confirms_nobody_of_whom_the_tablet_is_claimed_by_then() {
-    for turn in [0, 1] {
-        let mut hung = hung(turn);
-        let Hung { cluster, root, owner, heir, .. } = &mut hung;
-        cluster.pass(Duration::from_millis(450));
-        cluster.cut.remove(&(*owner, *heir));
-        cluster.pass(Duration::from_millis(50));
-        let register = cluster.register_of(root.body.seat.home);
-        assert_eq!(register.owner, *owner, "the claim waits for its intent");
-        cluster.coordinator_takes = Duration::from_millis(100);
-        cluster.release_syncs();
-        hung.only_the_heir_tells();
-    }
-}
-
-#[test]
-fn what_is_synced_just_before_a_claim_confirms_nobody_under_the_term_after_it() {
-    let mut claimed = 0;
-    for wait in (200..400).step_by(5) {
-        let mut hung = hung(0);
-        let Hung { cluster, root, heir, .. } = &mut hung;
-        cluster.pass(Duration::from_millis(wait));
-        // No timer runs before what is synced is heard of.
-        cluster.stop_for(Duration::from_millis(5));
-        cluster.coordinator_takes = Duration::from_millis(100);
-        cluster.release_syncs();
-        if cluster.register_of(root.body.seat.home).owner == *heir {
-            claimed += 1;
-            hung.only_the_heir_tells();
-        }
-    }
-    assert!(claimed > 0, "something is synced in the step that claims the tablet");
 }
 
 #[test]
@@ -609,6 +533,40 @@ fn what_a_server_lost_before_its_start_is_learnt_anew_though_nobody_asks_for_it(
         }
         assert!(!cluster.complaints.is_empty());
     }
+}
+
+#[test]
+fn who_yields_what_it_lost_some_of_never_serves_it_though_it_has_read_the_rest() {
+    let mut cluster = cluster(3);
+    let root = cluster.root(ALICE).grant;
+    let home = root.body.seat.home;
+    (0..20).for_each(|number| _ = cluster.create(ALICE, &root, &format!("f{number}")).unwrap());
+    cluster.pass(Duration::from_millis(500));
+    let before = cluster.register_of(home);
+    cluster.may_complain = true;
+    (cluster.stores_take, cluster.coordinator_takes) =
+        (Duration::from_millis(100), Duration::from_millis(20));
+    lose_a_name(&mut cluster, before.owner, before.serial);
+    while cluster.register(before.block).owner == before.owner {
+        cluster.pass(Duration::from_millis(5));
+    }
+    // It is yielded, and nothing that it is told of that arrives any more.
+    cluster.cut = before.members[1..].iter().map(|heir| (*heir, before.owner)).collect();
+    cluster.cut.insert((before.owner, COORDINATOR));
+    let serves = |cluster: &Cluster| {
+        let mut serving = cluster.hosts[&before.owner].machine.serving();
+        serving.any(|(block, _)| block.contains(home))
+    };
+    for _ in 0..100 {
+        assert!(!serves(&cluster), "{} serves what it has yielded", before.owner);
+        cluster.pass(Duration::from_millis(5));
+    }
+    (cluster.stores_take, cluster.coordinator_takes) = (Duration::ZERO, Duration::ZERO);
+    cluster.cut.clear();
+    cluster.pass(Duration::from_secs(3));
+    let root = cluster.root(ALICE).grant;
+    assert_eq!(cluster.list(ALICE, &root, 100).len(), 20);
+    assert_eq!(cluster.register_of(home).members.len(), 3);
 }
 
 #[test]

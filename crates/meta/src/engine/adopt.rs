@@ -17,6 +17,8 @@ pub(crate) struct Adoption {
     pub log: Log,
     /// The load of what has to be in memory.
     pub loading: Option<LoadTicket>,
+    /// Another member was asked to take it, and may serve it: this server never does under this epoch.
+    pub yielded: bool,
 }
 
 impl MetaServer {
@@ -33,7 +35,7 @@ impl MetaServer {
                 let held = begun.or_else(|| self.copies.remove(&serial).map(|copy| copy.log));
                 let log = held.unwrap_or_else(|| Log::empty(serial));
                 out.push(Command::CreateTablet(serial));
-                let adoption = Adoption { block: assigned.block, log, loading: None };
+                let adoption = Adoption { block: assigned.block, log, loading: None, yielded: false };
                 &mut self.adoptions.entry(start).insert_entry(adoption).into_mut().log
             }
         };

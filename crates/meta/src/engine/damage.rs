@@ -99,9 +99,10 @@ impl MetaServer {
             }
             self.leave_damaged(now, start);
             let Some(to) = self.next_owner(now, start) else { continue };
-            let Some(adoption) = self.adoptions.get(&start) else { continue };
+            let Some(adoption) = self.adoptions.get_mut(&start) else { continue };
             let (epoch, index) = (adoption.log.epoch(), adoption.log.committed());
             if index == adoption.log.last() {
+                adoption.yielded = true;
                 let append = self.outgoing.append_to(&self.pairs, now, to);
                 append.yields.push(Progress { serial, epoch, index });
             }

@@ -181,6 +181,12 @@ impl MetaServer {
         // Of what was here once, the first entries come late: they are no copy of it.
         let was_here = self.disk.dropped.contains(&serial) || self.disk.gaps.contains_key(&serial);
         if new && !mine && !was_here && !self.copies.contains_key(&serial) {
+            // Nor of what belongs to others by now, whose owner this server may have told so.
+            let mut registers = self.startup.registers.values().map(|(_, assigned)| assigned);
+            let over = registers.any(|assigned| assigned.serial == serial && assigned.epoch > entries.epoch);
+            if over {
+                return Answer::Refused(Progress { serial, epoch: entries.epoch, index: LogIndex::ZERO });
+            }
             out.push(Command::CreateTablet(serial));
             self.copies.insert(serial, Copy::new(Log::empty(serial), None));
         }
@@ -244,8 +250,8 @@ impl MetaServer {
             let log = owned(&mut self.tablets, &mut self.adoptions, &self.starts, progress.serial);
             let Some(log) = log.filter(|log| log.epoch() == progress.epoch) else { continue };
             let (first, synced) = (log.first_for(from), log.members.synced(from));
-            let had_more = newest && synced.is_some_and(|synced| progress.index < synced);
-            if progress.index.next() < first || had_more {
+            let had_more = synced.is_some_and(|synced| progress.index < synced);
+            if newest && (progress.index.next() < first || had_more) {
                 log.members.has_lost(from);
             }
             // One that has taken nothing of this epoch begins with its first entry, whatever it has.

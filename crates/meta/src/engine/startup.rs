@@ -304,6 +304,9 @@ impl MetaServer {
         loaded: LoadResult,
         out: &mut Vec<Command>,
     ) {
+        if self.adoptions.get(&start).is_some_and(|adoption| adoption.yielded) {
+            return;
+        }
         let Some(Adoption { block, log, .. }) = self.adoptions.remove(&start) else { return };
         let mut tablet = Tablet::new(now, block, log, &self.config);
         for pairs in loaded.ranges {
