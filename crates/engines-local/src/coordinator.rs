@@ -4,6 +4,7 @@
 //! the same file and never goes back. Removed keys are remembered beside the entries, so that who asks what
 //! changed learns of them.
 
+use crate::device;
 use crate::directory::{failed, parent, sync_directory};
 use bearing_seams::{
     Changes, Coordinator, EngineError, EngineResult, Entry, Found, REMOVALS_KEPT, RegisterChange, Swap,
@@ -36,8 +37,6 @@ pub struct RedbCoordinator {
     /// `None` after an error: redb does nothing any more then, even if it was a disk that was full for a
     /// moment, until the file is opened again.
     database: Option<Database>,
-    /// The error was another one than want of space: what of the file is on the disk is not known.
-    doubted: bool,
     path: PathBuf,
     removals_kept: usize,
 }
@@ -68,8 +67,7 @@ impl RedbCoordinator {
             create(path)?;
         }
         let database = Some(open(path)?);
-        let coordinator =
-            RedbCoordinator { database, doubted: false, path: path.to_owned(), removals_kept: REMOVALS_KEPT };
+        let coordinator = RedbCoordinator { database, path: path.to_owned(), removals_kept: REMOVALS_KEPT };
         if coordinator.check_format()? == 1 {
             coordinator.convert().map_err(|error| coordinator.doing("convert").failed(error))?;
         }
@@ -91,17 +89,11 @@ impl RedbCoordinator {
         work: impl FnOnce(&RedbCoordinator) -> Result<T, redb::Error>,
     ) -> EngineResult<T> {
         if self.database.is_none() {
-            if self.doubted {
-                write_anew(&self.path)?;
-                self.doubted = false;
-            }
             self.database = Some(open(&self.path)?);
         }
         work(self).map_err(|error| {
             self.database = None;
-            let error = self.doing(doing).failed(error);
-            self.doubted |= !matches!(error, EngineError::Full { .. });
-            error
+            self.doing(doing).failed(error)
         })
     }
 
@@ -145,23 +137,15 @@ impl RedbCoordinator {
     }
 }
 
+/// Opens the file, for one process. After a failed sync, before this or in another life, nobody knows what of
+/// it is on the disk: what that did not write is still read from memory, and is not written again. So all of
+/// it is written over itself before it counts.
 fn open(path: &Path) -> EngineResult<Database> {
     let opened = Database::builder().set_cache_size(CACHE_BYTES).open(path);
-    opened.map_err(|error: DatabaseError| Doing("open", path).failed(error))
-}
-
-/// After a failed sync nobody knows what of the file is on the disk: what that did not write is still read
-/// from memory, and is not written again. So all that is read is written to another file, before it counts.
-fn write_anew(path: &Path) -> EngineResult<()> {
-    let copy = path.with_extension("new");
-    let copied = fs::copy(path, &copy).and_then(|_| File::open(&copy)?.sync_all());
-    copied.map_err(|error| {
-        // Where the disk is full, what was begun takes room away.
-        let _ = fs::remove_file(&copy);
-        failed("copy", path, &error)
-    })?;
-    fs::rename(&copy, path).map_err(|error| failed("name", path, &error))?;
-    sync_directory(parent(path))
+    let database = opened.map_err(|error: DatabaseError| Doing("open", path).failed(error))?;
+    let renewed = File::options().read(true).write(true).open(path).and_then(|file| device::renew(&file));
+    renewed.map_err(|error| failed("write again", path, &error))?;
+    Ok(database)
 }
 
 /// Makes the file aside and then gives it its name, so that an interrupted creation leaves nothing half made.
@@ -342,6 +326,7 @@ impl Coordinator for RedbCoordinator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::lying;
     use bearing_seams::conformance::{self, Subject};
 
     #[test]
@@ -369,19 +354,34 @@ mod tests {
         assert!(done < 1000, "the file grows");
         registers.swap(&put(done)).expect_err("it is full yet");
         disk.make_room();
-        let file = |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap());
         let again = registers.swap(&put(done)).unwrap();
         assert!(matches!(again, Swap::Done(_) | Swap::Conflict(_)), "{again:?}");
         assert!(matches!(registers.swap(&put(done + 1)), Ok(Swap::Done(_))));
         let Changes { found, .. } = registers.changes("key", 0).unwrap();
         assert_eq!(found.present.len() as u32, done + 2);
+    }
 
-        let before = file(&path);
-        (registers.database, registers.doubted) = (None, true);
-        assert!(matches!(registers.swap(&put(done + 2)), Ok(Swap::Done(_))));
-        assert_ne!(file(&path), before, "after another error all of it is written anew");
-        let Changes { found, .. } = registers.changes("key", 0).unwrap();
-        assert_eq!(found.present.len() as u32, done + 3);
+    #[test]
+    fn what_is_found_counts_when_it_is_on_the_disk_and_not_only_in_memory() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("registers");
+        let put = |name: &str| [RegisterChange::new(name.to_owned(), None, Some(vec![7]))];
+        let mut registers = RedbCoordinator::open(&path).unwrap();
+        registers.swap(&put("a")).unwrap();
+        lying::forget_all();
+        lying::fail_next_sync();
+        registers.database = None;
+        registers.swap(&put("b")).expect_err("what is there cannot be made stable after an error");
+        assert!(matches!(registers.swap(&put("b")), Ok(Swap::Done(_))));
+        drop(registers);
+        lying::fail_next_sync();
+        RedbCoordinator::open(&path).expect_err("nor after a start");
+        let mut registers = RedbCoordinator::open(&path).unwrap();
+        // Whatever redb synced before, or did not.
+        lying::cut_power(temporary.path());
+        drop(registers);
+        registers = RedbCoordinator::open(&path).unwrap();
+        assert_eq!(registers.changes("", 0).unwrap().found.present.len(), 2);
     }
 
     #[test]

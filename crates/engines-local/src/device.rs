@@ -8,6 +8,7 @@
 use crate::directory::is_unreadable;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 /// So much is written again at a time.
@@ -65,6 +66,32 @@ pub fn write_again(file: &File, start: u64, end: u64) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Writes all of a file over itself, but where it has holes, and syncs it: those take no room then.
+pub fn renew(file: &File) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    let mut start = 0;
+    while let Some(data) = seek(file, start, libc::SEEK_DATA)?.filter(|data| *data < length) {
+        let end = seek(file, data, libc::SEEK_HOLE)?.unwrap_or(length);
+        write_again(file, data, end)?;
+        start = end;
+    }
+    sync_all(file)
+}
+
+/// Where the next data or hole begins; `None` if there is none.
+fn seek(file: &File, from: u64, to: libc::c_int) -> io::Result<Option<u64>> {
+    let from = libc::off_t::try_from(from).map_err(io::Error::other)?;
+    // SAFETY: the descriptor is open (borrowed here). Nobody uses the place in the file that this moves.
+    let found = unsafe { libc::lseek(file.as_raw_fd(), from, to) };
+    match u64::try_from(found) {
+        Ok(found) => Ok(Some(found)),
+        Err(_) => match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+            error => Err(error),
+        },
+    }
 }
 
 /// A disk whose failed syncs leave pages that look written, until the power is cut.

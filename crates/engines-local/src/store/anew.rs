@@ -3,7 +3,7 @@
 //! sense, whichever tablet that is of, and although the tablet is long gone.
 
 use super::rows::{Held, Lost, TABLETS, key_of, salvage, tablet_row};
-use super::{DATABASE, empty_journals, flush, open_database, translate, whole_row};
+use super::{DATABASE, Memtable, empty_journals, flush, open_database, translate, whole_row};
 use crate::directory::{failed, sync_directory};
 use bearing_seams::{EngineError, EngineResult};
 use std::fs::{self, File};
@@ -51,16 +51,19 @@ fn copy(from: &Path, to: &Path) -> EngineResult<()> {
     empty_journals(from)?;
     let (source_database, source) = open_database(from)?;
     let (database, target) = open_database(to)?;
+    let mut memtable = Memtable::default();
     for row in source.prefix(TABLETS.to_be_bytes()).map(whole_row) {
         let (tablet, mut held) = Held::read(&row?)?;
         let (mut batch, mut gathered) = (database.batch(), 0);
         let lost = salvage(
             || source.prefix(held.generation.to_be_bytes()).map(whole_row),
             |(key, value)| {
+                memtable.add(&key, &value);
                 batch.insert(&target, key, value);
                 gathered += 1;
                 if gathered % ROWS_AT_ONCE == 0 {
                     commit(std::mem::replace(&mut batch, database.batch()))?;
+                    memtable.rotate_if_full(&database, &target)?;
                 }
                 Ok(())
             },

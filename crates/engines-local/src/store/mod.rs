@@ -41,6 +41,15 @@ const KEYSPACE: &str = "rows";
 /// entries of its own.
 const CACHE_BYTES: u64 = 32 * 1024 * 1024;
 const MEMTABLE_BYTES: u64 = 16 * 1024 * 1024;
+/// Rows of so many bytes begin another memtable. At `MEMTABLE_BYTES` each write would ask fjall's worker for
+/// one. If it compacts meanwhile, these questions fill its queue, and then it waits for ever to put what
+/// follows from the first of them into that same queue (fjall 3.1.13, the queue of `worker_pool.rs`).
+const ROTATE_BYTES: u64 = MEMTABLE_BYTES / 4 * 3;
+/// What a row takes in a memtable besides its key and value, at most.
+const ROW_BYTES: u64 = 128;
+/// With so many memtables that are not written yet the next write waits. fjall halts writes at four, and does
+/// not look then whether its worker lives.
+const SEALED_MAX: usize = 3;
 /// After so many bytes of journal a flush has fjall begin another.
 const JOURNAL_BYTES: u64 = 64 * 1024 * 1024;
 /// With one, a flush may wait behind a compaction; but with more, fjall's first worker spins while the others
@@ -66,6 +75,7 @@ pub struct FjallStore {
     journal_bytes: u64,
     /// Something was written since the last flush.
     unflushed: bool,
+    memtable: Memtable,
     broken: bool,
 }
 
@@ -101,6 +111,7 @@ impl FjallStore {
             directory,
             journal_bytes: 0,
             unflushed: false,
+            memtable: Memtable::default(),
             broken: false,
         })
     }
@@ -188,6 +199,7 @@ impl FjallStore {
         let waiting = std::mem::take(&mut self.unwritten);
         let waiting = waiting.iter().map(|(key, value)| (key.clone(), value.as_deref()));
         for (key, value) in rows.into_iter().chain(waiting) {
+            self.memtable.add(&key, value.unwrap_or_default());
             match value {
                 Some(value) => batch.insert(&self.keyspace, key, value),
                 None => batch.remove(&self.keyspace, key),
@@ -195,7 +207,9 @@ impl FjallStore {
         }
         self.unflushed = true;
         let committed = batch.commit().map_err(|error| translate(doing, error));
-        self.written(committed)
+        self.written(committed)?;
+        let rotated = self.memtable.rotate_if_full(&self.database, &self.keyspace);
+        self.written(rotated)
     }
 
     /// Removes some of what is left over of a removed tablet with the next write.
@@ -221,20 +235,46 @@ impl FjallStore {
         if !self.unwritten.is_empty() {
             self.write(Vec::new(), "flush the store")?;
         }
+        self.memtable = Memtable::default();
         flush(&self.database, &self.keyspace)
     }
 }
 
-/// Makes all that was written stable. If the worker gave up, the database says that it is poisoned.
+/// Makes all that was written stable.
 fn flush(database: &Database, keyspace: &Keyspace) -> EngineResult<()> {
+    rotate(database, keyspace, 1)
+}
+
+/// Has what is in memory written, and waits until fewer memtables than these are not written yet. If the
+/// worker gave up, the database says that it is poisoned.
+fn rotate(database: &Database, keyspace: &Keyspace, fewer_than: usize) -> EngineResult<()> {
     let failed = |error| translate("flush the store", error);
     // Under the journal's lock, so no batch is cut in two.
     keyspace.rotate_memtable().map_err(failed)?;
-    while keyspace.sealed_memtable_count() > 0 {
+    while keyspace.sealed_memtable_count() >= fewer_than {
         database.persist(PersistMode::Buffer).map_err(failed)?;
         std::thread::sleep(FLUSH_POLL);
     }
     Ok(())
+}
+
+/// What the rows take that were written since fjall's memtable was begun.
+#[derive(Debug, Default)]
+struct Memtable(u64);
+
+impl Memtable {
+    fn add(&mut self, key: &[u8], value: &[u8]) {
+        self.0 += ROW_BYTES + (key.len() + value.len()) as u64;
+    }
+
+    /// To be called after each write, so that fjall never asks its worker by itself: see [`ROTATE_BYTES`].
+    fn rotate_if_full(&mut self, database: &Database, keyspace: &Keyspace) -> EngineResult<()> {
+        if self.0 < ROTATE_BYTES {
+            return Ok(());
+        }
+        self.0 = 0;
+        rotate(database, keyspace, SEALED_MAX)
+    }
 }
 
 /// What others than root may still write to a file's disk.

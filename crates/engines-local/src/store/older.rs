@@ -1,7 +1,7 @@
 //! Stores made before version 4: a keyspace for each tablet, in a database of another name.
 
 use super::rows::{FIRST_GENERATION, Held, Lost, row_key, salvage, tablet_row};
-use super::{empty_journals, flush, open_any_database, options, translate, whole_row};
+use super::{Memtable, empty_journals, flush, open_any_database, options, translate, whole_row};
 use crate::directory::{failed, sync_directory};
 use bearing_seams::{EngineError, EngineResult};
 use bearing_types::{Block, LogIndex, Position, TabletSerial};
@@ -31,6 +31,7 @@ pub fn take_over(directory: &Path, into: &Database, rows: &Keyspace) -> EngineRe
     let database = open_any_database(&path)?;
     let mut known = BTreeSet::new();
     let names = database.list_keyspace_names().into_iter().filter(|name| &**name != SEQUENCE);
+    let mut memtable = Memtable::default();
     for (name, generation) in names.zip(FIRST_GENERATION..) {
         let damage = |what: &str| EngineError::Corrupt {
             what: format!("{}: keyspace {:?} {what}", path.display(), &*name),
@@ -46,6 +47,7 @@ pub fn take_over(directory: &Path, into: &Database, rows: &Keyspace) -> EngineRe
         let lost = salvage(
             || keyspace.iter().map(whole_row),
             |(key, value)| {
+                memtable.add(&key, &value);
                 match key.split_first() {
                     Some((&ROW, key)) => batch.insert(rows, row_key(generation, key)?, value),
                     _ if key == APPLIED_KEY => {
@@ -57,6 +59,7 @@ pub fn take_over(directory: &Path, into: &Database, rows: &Keyspace) -> EngineRe
                 gathered += 1;
                 if gathered % ROWS_AT_ONCE == 0 {
                     commit(std::mem::replace(&mut batch, into.batch()))?;
+                    memtable.rotate_if_full(into, rows)?;
                 }
                 Ok(())
             },

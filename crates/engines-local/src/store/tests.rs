@@ -1,6 +1,7 @@
 use super::*;
 use crate::small_disk::SmallDisk;
 use bearing_seams::conformance::{self, Stop, Subject};
+use fjall::AbstractTree;
 use std::io::{self, BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
@@ -209,6 +210,24 @@ fn what_is_left_over_of_removed_tablets_goes_little_by_little_also_after_a_resta
     let mut store = open(temporary.path());
     assert_eq!((rows_in_all(&store), store.left_over.len()), (2, 0));
     assert_eq!(content(&mut store, big), [(b"new".to_vec(), 8u64.to_le_bytes().to_vec())]);
+}
+
+#[test]
+fn fjall_never_has_to_ask_its_worker_for_another_memtable() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut store = open(&temporary.path().join("store"));
+    store.create_tablet(TABLET).unwrap();
+    let mut written = 0;
+    for (bytes, rows) in [(0, 1), (8, 100), (40_000, 10), (3_000_000, 1)] {
+        for index in 1..=20_000_000 / ((bytes + 60) * rows) as u64 {
+            written += 1;
+            let put = |row| Change { key: format!("{index:010} {row}").into(), value: Some(vec![7; bytes]) };
+            store.apply(TABLET, LogIndex(written), &(0..rows).map(put).collect::<Vec<_>>()).unwrap();
+            let size = store.keyspace.tree.active_memtable().size();
+            assert!(size <= MEMTABLE_BYTES, "{size} after {index} batches of {rows} rows of {bytes}");
+        }
+    }
+    assert!(store.keyspace.sealed_memtable_count() < SEALED_MAX);
 }
 
 #[test]

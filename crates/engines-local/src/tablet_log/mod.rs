@@ -60,6 +60,11 @@ impl FileTabletLog {
                 last.truncate(end, if goes_on(last) { segment_bytes } else { 0 })?;
                 end
             }
+            // It gets its id when it has a segment, and always has one from then on.
+            None if directory.disk()?.is_some() => {
+                let what = format!("{}: the log has an id, and none of its segments", path.display());
+                return Err(EngineError::Corrupt { what });
+            }
             None => 0,
         };
         if !segments.last().is_some_and(goes_on) {

@@ -2,7 +2,7 @@ use super::*;
 use crate::device::lying;
 use crate::small_disk::SmallDisk;
 use bearing_seams::conformance::{self, Stop, Subject};
-use bearing_types::{Block, Epoch, LogIndex, Position, TabletSerial};
+use bearing_types::{Block, DiskId, Epoch, LogIndex, Position, TabletSerial};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -34,6 +34,19 @@ fn last_segment(path: &Path) -> PathBuf {
 
 fn spoil(path: &Path, offset: u64, bytes: &[u8]) {
     OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
+}
+
+#[test]
+fn a_log_with_an_id_and_without_segments_is_not_taken_for_an_empty_one() {
+    let temporary = tempfile::tempdir().unwrap();
+    let path = temporary.path().join("log");
+    let mut log = FileTabletLog::open(&path, &[]).unwrap();
+    log.set_disk(DiskId(7)).unwrap();
+    drop(log);
+    drop(FileTabletLog::open(&path, &[]).unwrap());
+    fs::remove_file(last_segment(&path)).unwrap();
+    let error = FileTabletLog::open(&path, &[]).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("none of its segments"), "{error}");
 }
 
 #[test]
