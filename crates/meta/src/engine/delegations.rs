@@ -2,9 +2,9 @@
 //! are called back.
 //!
 //! Invariants: a directory is delegated exactly while its record says so, whoever owns the tablet meanwhile;
-//! nobody else's look into it is decided before that record is gone; the record goes with the steps after
-//! which the client gives the directory back, or when the client's lease on it is over: the client has
-//! dropped by then what it had not sent, and what it sends later is refused.
+//! nobody else's look into it is answered before it is stable that the record is gone; the record goes with
+//! the steps after which the client gives the directory back, or when the client's lease on it is over: what
+//! the client sends later is refused.
 
 use crate::decide::JobWork;
 use crate::engine::machine::MetaServer;
@@ -41,6 +41,7 @@ impl MetaServer {
         out: &mut Vec<Command>,
     ) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let index = tablet.log.next();
         for (key, record) in batch {
             match (key, record) {
                 (Key::Delegation(directory), Some(Record::Delegation(delegated))) => {
@@ -49,7 +50,7 @@ impl MetaServer {
                     out.push(Command::Note(Note::Step("delegated")));
                 }
                 (Key::Delegation(directory), None) => {
-                    tablet.delegations.end(*directory);
+                    tablet.delegations.end(*directory, index);
                     tablet.leases.undelegated(*directory, now.mono, &self.config);
                     out.push(Command::Note(Note::Step("delegation over")));
                 }

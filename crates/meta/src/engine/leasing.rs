@@ -139,7 +139,8 @@ impl MetaServer {
             return;
         }
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        if !matches!(tablet.phase, Phase::Serving) {
+        // Without enough members nothing new is stable, and what is leased would wait for it.
+        if !matches!(tablet.phase, Phase::Serving) || tablet.log.members.lack_some() {
             return;
         }
         let shrunk = tablet.horizon.shrunk(now.mono, &self.config);

@@ -6,7 +6,7 @@
 
 use crate::config::Config;
 use crate::record::{Delegated, Holder};
-use bearing_types::{Mono, NodeId, SessionId};
+use bearing_types::{LogIndex, Mono, NodeId, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -19,6 +19,8 @@ pub(crate) struct Delegations {
     lent_with: BTreeMap<NodeId, Vec<NodeId>>,
     /// Directories that were called back, and since when.
     called_back: BTreeMap<NodeId, Mono>,
+    /// The last entry that ended one. A new owner that does not have it knows the delegation still.
+    ended: Option<LogIndex>,
 }
 
 /// What one holder holds.
@@ -60,9 +62,15 @@ impl Delegations {
     }
 
     /// A directory is delegated no more.
-    pub fn end(&mut self, directory: NodeId) {
+    pub fn end(&mut self, directory: NodeId, index: LogIndex) {
+        self.ended = Some(index);
         self.remove(directory);
         self.called_back.remove(&directory);
+    }
+
+    /// What is decided without regard to those that are over rests on this entry.
+    pub fn ended(&self) -> LogIndex {
+        self.ended.unwrap_or(LogIndex::ZERO)
     }
 
     fn remove(&mut self, directory: NodeId) {
@@ -220,7 +228,7 @@ mod tests {
         delegations.is_not_used(NodeId(1), A);
         assert!(!delegations.is_used(NodeId(1), Mono(1)) && delegations.is_used(NodeId(2), Mono(1)));
         assert!(delegations.uses_any(holder(A), Mono(1)));
-        delegations.end(NodeId(2));
+        delegations.end(NodeId(2), LogIndex(1));
         assert!(!delegations.uses_any(holder(A), Mono(1)));
         delegate(&mut delegations, 1, A, Mono(1));
         assert!(delegations.is_used(NodeId(1), Mono(1)), "it was lent again");
@@ -247,7 +255,7 @@ mod tests {
         assert!(!delegations.is_overdue(holder(A), Mono(1).after(config.delegation_return_timeout), &config));
         assert!(delegations.is_overdue(holder(A), late, &config));
         assert!(!delegations.is_overdue(holder(B), late, &config));
-        delegations.end(NodeId(1));
+        delegations.end(NodeId(1), LogIndex(1));
         delegate(&mut delegations, 1, A, late);
         assert!(!delegations.is_overdue(holder(A), late, &config));
     }

@@ -64,10 +64,19 @@ impl Queue {
         fresh
     }
 
-    /// Items to be sent again now, so many at most.
+    /// Items to be sent again now, so many at most: first those that were not sent for longest, so that any
+    /// number that nobody takes holds up no other.
     pub fn due(&self, now: Mono, (pause, pause_max): (Duration, Duration), count_max: usize) -> Vec<ItemId> {
         let due = |queued: &Queued| queued.committed && Asking::due(queued.asked, now, pause, pause_max);
-        self.outbox.iter().filter(|(_, it)| due(it)).map(|(item, _)| *item).take(count_max).collect()
+        let due = self.outbox.iter().filter(|(_, queued)| due(queued));
+        let mut due: Vec<_> =
+            due.map(|(item, queued)| (queued.asked.map(|asked| asked.last), *item)).collect();
+        if due.len() > count_max {
+            due.select_nth_unstable(count_max);
+            due.truncate(count_max);
+        }
+        due.sort_unstable();
+        due.into_iter().map(|(_, item)| item).collect()
     }
 
     /// An item is sent, if it is committed and not delivered.
@@ -113,5 +122,37 @@ impl Queue {
 
     pub fn take_put_off(&mut self) -> BTreeSet<(Position, ItemId)> {
         std::mem::take(&mut self.put_off)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bearing_proto::client::Handle;
+    use bearing_types::{NodeId, Wall};
+
+    #[test]
+    fn items_that_nobody_takes_hold_up_no_other() {
+        let mut queue = Queue::default();
+        let item = |index| ItemId { tablet: TabletSerial(16), index: LogIndex(index), place: 0 };
+        let node = Handle { node: NodeId(2), home: Position(0) };
+        let record = OutboxRecord {
+            to: Position(0),
+            work: Deferred::Touch { node, changed: Wall(0) },
+            waiter: None,
+            locks: Vec::new(),
+            position: None,
+        };
+        (1..=1000).for_each(|index| queue.restore(item(index), record.clone()));
+        let pauses = (Duration::from_millis(50), Duration::from_millis(50));
+        let mut sent = BTreeSet::new();
+        for turn in 0..4 {
+            let now = Mono(turn * 50_000_000);
+            for item in queue.due(now, pauses, 256) {
+                queue.send(item, now).unwrap();
+                sent.insert(item);
+            }
+        }
+        assert_eq!(sent.len(), 1000);
     }
 }

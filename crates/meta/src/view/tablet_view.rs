@@ -199,7 +199,7 @@ impl<'a> View<'a> {
             nothing: false,
             given: Vec::new(),
             handed: Vec::new(),
-            read_index: LogIndex::ZERO,
+            read_index: memory.delegations.ended(),
             ids_used: 0,
             decided_at: None,
         }
