@@ -107,6 +107,28 @@ fn with_two_copies_a_lone_survivor_goes_on_and_with_three_it_only_answers() {
 }
 
 #[test]
+fn a_lone_survivor_of_three_opens_files_also_when_leases_have_ended() {
+    // They also end before it is clear who is left.
+    for alive_for in (0..=3000).step_by(200).map(Duration::from_millis) {
+        let mut cluster = cluster(3);
+        let root = cluster.root(ALICE).grant;
+        let node = cluster.create(ALICE, &root, "f").unwrap();
+        let who = cluster::root_user();
+        let open = Call::Open { node, who, read: true, write: false, truncate: false, execute: false };
+        assert!(cluster.is_done_in_time(ALICE, node.home, open.clone()));
+        cluster.pass(alive_for);
+        let (owner, ..) = cluster.owner(node.home);
+        let others: Vec<ServerId> = cluster.hosts.keys().copied().filter(|server| *server != owner).collect();
+        others.into_iter().for_each(|server| drop(cluster.kill(server)));
+        for seconds in [4, 8, 12] {
+            cluster.pass(Duration::from_secs(4));
+            let opened = cluster.is_done_in_time(ALICE, node.home, open.clone());
+            assert!(opened, "{seconds} s after the others died, {alive_for:?} after the lease");
+        }
+    }
+}
+
+#[test]
 fn with_one_copy_of_three_left_nothing_is_done_until_there_is_a_second_one() {
     let mut cluster = cluster(3);
     let root = cluster.root(ALICE).grant;

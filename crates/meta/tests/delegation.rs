@@ -9,9 +9,10 @@ use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::{
     Answer, AttributeChange, Body, Call, Handle, LeaseKey, Recall, Recalled, RenameMode,
 };
-use bearing_proto::delegation::{Change, DelegationView, LentIds, Step, StepsDone};
+use bearing_proto::delegation::{Change, LentIds, Step, StepsDone};
 use bearing_proto::grant::Grant;
 use bearing_types::{Code, Mode, NodeId, Sequence, Wall};
+use cluster::delegations::{delegate, delegated, finds, look, waits};
 use cluster::{ALICE, BOB, Cluster, name, position, regular, root_user};
 use std::time::Duration;
 
@@ -36,20 +37,6 @@ fn beside(cluster: &mut Cluster, directory: Handle) -> Handle {
     *others.iter().find(beside).expect("one of many lies in the same tablet")
 }
 
-fn delegate(cluster: &mut Cluster, session: bearing_types::SessionId, directory: Handle) -> DelegationView {
-    match cluster
-        .call(
-            session,
-            directory.home,
-            Call::Delegate { directory, who: root_user(), incarnation: 1, joins: false },
-        )
-        .unwrap()
-    {
-        Body::Delegation(view) => *view,
-        other => panic!("{other:?}"),
-    }
-}
-
 fn create(directory: Handle, text: &str, node: NodeId) -> Change {
     let new = regular(0o644);
     Change::Create { directory, who: root_user(), name: name(text), new, node }
@@ -64,7 +51,7 @@ fn batch(cluster: &Cluster, changes: Vec<Change>, ids: LentIds, returned: Vec<No
     let at = cluster.now.wall;
     let step = |(place, change)| Step { sequence: Sequence(1_000_000 + place as u64), at, change };
     let steps = changes.into_iter().enumerate().map(step).collect();
-    cluster::delegated(steps, ids, returned)
+    delegated(steps, ids, returned)
 }
 
 fn send(cluster: &mut Cluster, directory: Handle, call: Call) -> Result<StepsDone, Code> {
@@ -72,31 +59,6 @@ fn send(cluster: &mut Cluster, directory: Handle, call: Call) -> Result<StepsDon
         Body::Steps(done) => Ok(done),
         other => panic!("{other:?}"),
     }
-}
-
-/// Bob looks a name up in the directory, once.
-fn look(cluster: &mut Cluster, directory: Handle, text: &str) -> Option<Answer> {
-    let grant = match cluster.answer_of(BOB, directory.home, Call::Directory { directory }) {
-        Some(Answer::Done { result: Ok(body), .. }) => match *body {
-            Body::Directory(view) => view.grant,
-            other => panic!("{other:?}"),
-        },
-        other => return other,
-    };
-    let at = position(&grant, text);
-    cluster.answer_of(BOB, at, Call::Lookup { grant, who: root_user(), name: name(text) })
-}
-
-fn finds(answer: Option<Answer>) -> Result<bool, String> {
-    match answer {
-        Some(Answer::Done { result: Ok(_), .. }) => Ok(true),
-        Some(Answer::Done { result: Err(Code::NotFound), .. }) => Ok(false),
-        other => Err(format!("{other:?}")),
-    }
-}
-
-fn waits(answer: Option<Answer>) -> bool {
-    matches!(answer, Some(Answer::Retry { .. }))
 }
 
 fn was_called_back(cluster: &Cluster, directory: Handle) -> bool {
@@ -139,6 +101,23 @@ fn a_silent_holder_loses_what_it_did_not_send_and_is_refused_later() {
     let renewal = batch(&cluster, vec![], ids, vec![]);
     let renewed = send(&mut cluster, directory, renewal).map(|_| ());
     assert_eq!(renewed, Err(Code::Stale), "what it remembers of the directory may be old");
+    assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(false));
+}
+
+#[test]
+fn nobody_is_told_of_a_directory_before_it_is_stable_that_it_was_given_back() {
+    let (mut cluster, directory) = with_directory();
+    let other = beside(&mut cluster, directory);
+    // His leases are covered from now on, and longer ones too.
+    (0..20).for_each(|_| assert_eq!(finds(look(&mut cluster, other, "f")), Ok(false)));
+    assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(false));
+    cluster.pass(Duration::from_secs(1));
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    cluster.hold_syncs = true;
+    let back = batch(&cluster, vec![], ids, vec![directory.node]);
+    assert!(cluster.answer_of(ALICE, directory.home, back).is_none());
+    assert!(look(&mut cluster, directory, "f").is_none(), "another owner would take her steps yet");
+    cluster.release_syncs();
     assert_eq!(finds(look(&mut cluster, directory, "f")), Ok(false));
 }
 
@@ -518,7 +497,7 @@ fn a_step_that_says_it_was_decided_in_the_future_is_of_now() {
     let change = create(directory, "f", ids.first);
     let at = Wall(i64::MAX);
     let steps = vec![Step { sequence: Sequence(1_000_000), at, change }];
-    send(&mut cluster, directory, cluster::delegated(steps, ids, vec![directory.node])).unwrap();
+    send(&mut cluster, directory, delegated(steps, ids, vec![directory.node])).unwrap();
     let view = cluster.directory(BOB, directory).unwrap();
     assert!(view.node.attributes.modified <= cluster.now.wall);
 }

@@ -155,7 +155,7 @@ fn steps(cluster: &Cluster, directory: Handle, text: &str, ids: LentIds, returne
     let new = regular(0o644);
     let change = Change::Create { directory, who: root_user(), name: name(text), new, node: ids.first };
     let steps = vec![Step { sequence: Sequence(1_000_000), at: cluster.now.wall, change }];
-    cluster::delegated(steps, ids, returned)
+    cluster::delegations::delegated(steps, ids, returned)
 }
 
 #[test]

@@ -320,12 +320,16 @@ fn links_of_file_removed_after_return(is_told: bool) -> Result<u32, Code> {
     let (node, who) = (lent.ids.first, root_user());
     let change = Change::Create { directory, who, name: name("f"), new: regular(0o644), node };
     let step = Step { sequence: Sequence(1_000_000), at: cluster.now.wall, change };
-    let made = cluster.call(ALICE, directory.home, cluster::delegated(vec![step], lent.ids, Vec::new()));
+    let made = cluster.call(
+        ALICE,
+        directory.home,
+        cluster::delegations::delegated(vec![step], lent.ids, Vec::new()),
+    );
     let Ok(Body::Steps(_)) = made else { panic!("{made:?}") };
     // She is asked, and says that it is closed.
     cluster.pass(Duration::from_secs(1));
     cluster.open.insert((ALICE, node));
-    let mut returning = cluster::delegated(Vec::new(), lent.ids, vec![directory.node]);
+    let mut returning = cluster::delegations::delegated(Vec::new(), lent.ids, vec![directory.node]);
     if let (Call::Delegated { open, .. }, true) = (&mut returning, is_told) {
         *open = vec![node, bearing_types::NodeId(node.0 + 1)];
     }
@@ -346,7 +350,7 @@ fn a_file_that_was_opened_in_a_lent_directory_lives_on_when_that_is_given_back_a
 fn more_open_files_than_fit_into_a_batch_are_refused() {
     let (mut cluster, file) = with_file();
     let ids = bearing_proto::delegation::LentIds::sign(file.node, 1, ALICE, cluster::keys().grants());
-    let mut call = cluster::delegated(Vec::new(), ids, Vec::new());
+    let mut call = cluster::delegations::delegated(Vec::new(), ids, Vec::new());
     if let Call::Delegated { open, .. } = &mut call {
         *open = vec![file.node; bearing_proto::delegation::OPEN_TOLD_MAX + 1];
     }

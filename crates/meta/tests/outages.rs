@@ -100,7 +100,7 @@ fn a_server_without_ids_renews_and_does_steps() {
     });
     let Some(Answer::Done { result: Ok(body), .. }) = lent else { panic!("{lent:?}") };
     let Body::Delegation(lent) = *body else { panic!("{body:?}") };
-    let mut call = cluster::delegated(Vec::new(), lent.ids, Vec::new());
+    let mut call = cluster::delegations::delegated(Vec::new(), lent.ids, Vec::new());
     if let Call::Delegated { ids_wanted, .. } = &mut call {
         *ids_wanted = 256;
     }

@@ -412,7 +412,9 @@ fn a_lent_directory_is_no_way_into_files_that_are_not_its_sessions() {
         let (extents, set_ids) = (vec![extent], SetIds::Keep);
         let change = Change::Commit { node, extents, size_min: 0, mode, token, opened, set_ids };
         let step = Step { sequence: cluster.new_sequence(), at: Wall(0), change };
-        cluster.call(BOB, directory.home, cluster::delegated(vec![step], lent.ids, vec![])).map(|_| ())
+        cluster
+            .call(BOB, directory.home, cluster::delegations::delegated(vec![step], lent.ids, vec![]))
+            .map(|_| ())
     };
     // Without a token of this session for this file nothing is written.
     let sign = |node, session| Some(OpenToken::sign(node, session, OpenRights::ReadWrite, keys().grants()));
@@ -462,7 +464,7 @@ fn a_directory_that_was_called_back_is_renewed_for_a_while_and_not_for_ever() {
     let mut seconds = 0;
     while !decided(look(&mut cluster)) {
         // Bob says that he goes on, and never gives it back.
-        let renewal = cluster::delegated(Vec::new(), lent.ids, Vec::new());
+        let renewal = cluster::delegations::delegated(Vec::new(), lent.ids, Vec::new());
         let renewed = cluster.call(BOB, directory.home, renewal);
         assert_eq!(renewed.is_ok(), seconds <= 40, "after {seconds} s: {renewed:?}");
         for session in [ALICE, BOB] {

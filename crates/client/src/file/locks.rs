@@ -7,7 +7,7 @@
 //! answer that it got the lock was on its way: then it has it.
 //!
 //! A lock whose return no server took is owed: it is given back later, and its owner gets no other lock of
-//! the file before that.
+//! the file before that, nor while the first try could still be carried out: it would take that one.
 
 use crate::context::Context;
 use crate::event::Invalidation;
@@ -112,7 +112,16 @@ impl Context {
     /// Gives all back that an owner has of a file, until a server takes it.
     async fn pay(self, node: Handle, owner: LockOwner, space: LockSpace) {
         let call = Call::Unlock { node, owner, space, range: LockRange::ALL };
-        while self.call(node.home, call.clone()).await.is_err_and(|code| code == Code::Unreachable) {}
+        let mut given_up = self.with(|state| state.requests.next());
+        loop {
+            // A server that hears this carries out no request that was given up, however late that comes.
+            let last = self.with(|state| state.requests.finished_below() >= given_up);
+            match self.call(node.home, call.clone()).await {
+                Err(Code::Unreachable) => given_up = self.with(|state| state.requests.next()),
+                _ if last => break,
+                _ => self.sleep(self.with(|state| state.io.config.lock_interval)).await,
+            }
+        }
         self.with(|state| state.locks.paid((node.node, owner, space)));
     }
 

@@ -104,6 +104,11 @@ impl Requests {
         number
     }
 
+    /// The number of the next request.
+    pub fn next(&self) -> Sequence {
+        self.next
+    }
+
     /// All requests below this one are finished: their replies were taken, or never will be.
     pub fn finished_below(&self) -> Sequence {
         self.outstanding.first_key_value().map_or(self.next, |(sequence, _)| *sequence)

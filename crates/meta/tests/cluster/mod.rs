@@ -2,6 +2,7 @@
 //! at once. Faults are the simulator's business.
 
 pub mod chunks;
+pub mod delegations;
 pub mod disks;
 pub mod members;
 
@@ -16,7 +17,6 @@ use bearing_proto::coordinator::{
     tablet_key,
 };
 use bearing_proto::data::{DataBody, DataError, DataReply, DataRequest};
-use bearing_proto::delegation::{LentIds, Step};
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight, Grant, OpenToken};
 use bearing_proto::keys::{Key, ServerKeys};
 use bearing_seams::{
@@ -756,13 +756,6 @@ impl Cluster {
 /// Under which servers keep the records of a tablet.
 pub fn serial(tablet: Block) -> TabletSerial {
     TabletSerial::of_first(tablet).unwrap()
-}
-
-/// Steps of what was lent under incarnation 1.
-pub fn delegated(steps: Vec<Step>, ids: LentIds, returned: Vec<NodeId>) -> Call {
-    let (ids, ids_wanted, open) = (vec![ids], 0, Vec::new());
-    let (names_kept, incarnation, over) = (false, 1, false);
-    Call::Delegated { steps, ids, ids_wanted, returned, open, names_kept, incarnation, over }
 }
 
 /// A regular file that is to be made.
