@@ -3,11 +3,12 @@
 #[allow(dead_code)]
 mod cluster;
 
+use bearing_meta::Config;
 use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::{Body, Call};
 use bearing_proto::data::{DataBody, DataCall};
 use bearing_proto::sessions::{DESCRIPTION_TEXT_BYTES_MAX, SessionDescription};
-use bearing_types::{Code, Position, SessionId, Wall};
+use bearing_types::{Code, Position, Sequence, SessionId, Wall};
 use cluster::{ALICE, BOB, Cluster};
 use std::time::Duration;
 
@@ -129,4 +130,24 @@ fn sessions_whose_home_is_away_hold_up_the_end_of_no_other() {
     cluster.open_session(own);
     cluster.pass(Duration::from_secs(60));
     assert_eq!(cluster.hosts[&here].machine.sessions().sessions, []);
+}
+
+#[test]
+fn an_owner_that_may_not_speak_keeps_as_many_answers_as_others() {
+    let mut cluster = Cluster::with_copies(2, 2);
+    cluster.open_session(ALICE);
+    let home = position_of_session(ALICE);
+    let (owner, ..) = cluster.owner(home);
+    let other = *cluster.hosts.keys().find(|server| **server != owner).unwrap();
+    cluster.cut.extend([(owner, other), (other, owner)]);
+    cluster.pass(Config::standard().server_lease_ttl + Duration::from_millis(20));
+    let describe = || Call::Describe(description("h"));
+    let kept_max = Config::standard().replies_kept_max;
+    let asked: Vec<Sequence> =
+        (0..kept_max + 100).map(|_| cluster.send_call(ALICE, home, describe())).collect();
+    cluster.cut.clear();
+    cluster.pass(Duration::from_secs(2));
+    let answered = asked.iter().filter(|sequence| cluster.answer(ALICE, **sequence).is_some()).count();
+    assert!((1..=kept_max).contains(&answered), "{answered} of {}", asked.len());
+    cluster.call(ALICE, home, describe()).unwrap();
 }

@@ -84,7 +84,7 @@ impl MetaServer {
         let start = tablet.block.start();
         if tablet.sessions.has_ended(session) {
             let (index, reply) = self.session_is_over(start, sequence);
-            return self.hold(start, index, Held::Reply(session, reply), out);
+            return self.hold_if_room(start, index, (session, reply), out);
         }
         let finished = tablet.sessions.hear(session, now.mono, request.finished_below);
         tablet.drop_with_next(finished);
@@ -164,7 +164,23 @@ impl MetaServer {
             Err(Code::SessionEnded)
         };
         let reply = Reply { sequence, answer: unplaced(result) };
-        self.hold(start, LogIndex::ZERO, Held::Reply(session, reply), out);
+        self.hold_if_room(start, LogIndex::ZERO, (session, reply), out);
+    }
+
+    /// An answer for which no operation is begun. Copies of its request come for as long as it may not leave;
+    /// whoever gets none asks again.
+    fn hold_if_room(
+        &mut self,
+        start: Position,
+        index: LogIndex,
+        (session, reply): (SessionId, Reply),
+        out: &mut Vec<Command>,
+    ) {
+        let Some(tablet) = self.tablets.get(&start) else { return };
+        let exit = &tablet.exit;
+        if exit.parked() < self.config.replies_kept_max && !exit.is_parked(session, reply.sequence) {
+            self.hold(start, index, Held::Reply(session, reply), out);
+        }
     }
 
     /// The sessions that this server knows of, for an operator.
