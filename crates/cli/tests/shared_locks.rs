@@ -10,6 +10,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// Times that each of several lockers adds one.
 const ADDS: u64 = 40;
@@ -228,6 +230,33 @@ fn a_signal_ends_a_wait_and_the_wait_leaves_nothing_behind() {
     whole(&a, libc::LOCK_UN).unwrap();
     whole(&b, libc::LOCK_EX | libc::LOCK_NB).unwrap();
     assert_eq!(wait_with_alarm(&a, None), libc::EINTR);
+}
+
+#[test]
+fn a_lock_got_after_another_close_of_its_process_goes_with_the_next_one() {
+    let Some(mounts) = Mounts::new("waited") else { return };
+    let [a, b] = mounts.both("f");
+    range(&a, libc::F_SETLK, libc::F_WRLCK, 0, 0).unwrap();
+    let (begin, begun) = mpsc::channel();
+    let waits = std::thread::spawn(move || {
+        // SAFETY: it has no preconditions.
+        begin.send(unsafe { libc::gettid() }).unwrap();
+        range(&b, libc::F_SETLKW, libc::F_WRLCK, 0, 0).unwrap();
+        b
+    });
+    let state = format!("/proc/self/task/{}/syscall", begun.recv().unwrap());
+    while !fs::read_to_string(&state).unwrap().starts_with(&format!("{} ", libc::SYS_fcntl)) {
+        std::thread::yield_now();
+    }
+    // The mount asks for the lock before it lets anybody wait: until then a close may come too early.
+    for _ in 0..20 {
+        drop(open(&mounts.second.join("f")));
+    }
+    range(&a, libc::F_SETLK, libc::F_UNLCK, 0, 0).unwrap();
+    drop(waits.join().unwrap());
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || tell.send(range(&a, libc::F_SETLKW, libc::F_WRLCK, 0, 0)));
+    assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok(Ok(())), "nobody gave it back");
 }
 
 #[test]

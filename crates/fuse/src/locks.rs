@@ -181,7 +181,10 @@ impl Bridge {
             self.caller.done(Operation::Unlock { node, owner, space, range: LockRange::ALL })?;
         }
         let operation = Operation::Lock { node, lock, waits: true };
-        self.caller.call_while(operation, &mut is_wanted).map(|_| ())
+        let result = self.caller.call_while(operation, &mut is_wanted).map(|_| ());
+        // Another close(2) of the process may have come in between.
+        self.lockers.note(asked, space);
+        result
     }
 
     /// Who stands in the way of a lock.

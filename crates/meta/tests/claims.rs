@@ -4,13 +4,15 @@
 mod cluster;
 
 use bearing_meta::Event;
+use bearing_placement::Tablet;
 use bearing_proto::client::Call;
 use bearing_proto::grant::Grant;
 use bearing_proto::replication::{Append, Entries, EntryBytes, Held, Progress, ReplicationMessage};
 use bearing_seams::{LoggedRecord, TabletLog};
-use bearing_types::{LogIndex, Sequence, ServerId};
+use bearing_types::{Block, LogIndex, Sequence, ServerId};
 use cluster::members::COORDINATOR;
 use cluster::{ALICE, Cluster};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 fn cluster(copies: u8) -> Cluster {
@@ -131,6 +133,13 @@ fn first_entries_under_an_epoch_that_is_over_make_no_copy_and_confirm_nobody() {
 
 #[test]
 fn a_late_answer_that_entries_are_lacking_throws_no_member_out() {
+    // Also when it is to the newest message that was answered.
+    for late_by in [0, 100] {
+        lacks_late(Duration::from_millis(late_by));
+    }
+}
+
+fn lacks_late(late_by: Duration) {
     let mut cluster = cluster(3);
     let root = cluster.root(ALICE).grant;
     let home = root.body.seat.home;
@@ -149,10 +158,53 @@ fn a_late_answer_that_entries_are_lacking_throws_no_member_out() {
         _ => None,
     });
     let Held { life, stamp, term, .. } = held.next_back().unwrap();
-    cluster.pass(Duration::from_millis(100));
+    cluster.pass(late_by);
     let lacking = vec![Progress { serial: before.serial, epoch: before.epoch, index: LogIndex::ZERO }];
     let late = ReplicationMessage::Held(Held { life, stamp, term, lacking, ..Held::default() });
     cluster.send(before.owner, Event::Replication(before.members[1], late));
     cluster.pass(Duration::from_secs(1));
     assert_eq!(cluster.register_of(home), before);
+}
+
+#[test]
+fn a_new_owner_that_is_not_heard_at_once_has_its_grace_like_any_other() {
+    let mut cluster = cluster(3);
+    let gone = ServerId(1);
+    let blocks: Vec<Block> = cluster.owners().into_keys().map(|at| cluster.owner(at).1).collect();
+    let registers = |cluster: &mut Cluster| -> BTreeMap<Block, Tablet> {
+        blocks.iter().map(|block| (*block, cluster.register(*block))).collect()
+    };
+    let before = registers(&mut cluster);
+    let pairs = |tablet: &Tablet| {
+        let [one, other] =
+            tablet.members.iter().copied().filter(|member| *member != gone).collect::<Vec<_>>()[..]
+        else {
+            panic!("{tablet:?}")
+        };
+        [(one, other), (other, one)]
+    };
+    let mine = |tablet: &&Tablet| tablet.owner == gone;
+    // The two that are left of each of its tablets do not hear each other for a moment.
+    cluster.cut = before.values().filter(mine).flat_map(pairs).collect();
+    cluster.kill(gone);
+    let mut taken = BTreeMap::new();
+    while taken.len() < before.values().filter(mine).count() {
+        cluster.pass(Duration::from_millis(5));
+        for (block, tablet) in registers(&mut cluster) {
+            if before[&block].owner == gone && tablet.owner != gone {
+                taken.entry(block).or_insert(tablet);
+            }
+        }
+    }
+    cluster.pass(Duration::from_millis(100));
+    cluster.cut.clear();
+    cluster.pass(Duration::from_millis(100));
+    let after = registers(&mut cluster);
+    for (block, tablet) in taken {
+        assert!(
+            after[&block].owner == tablet.owner && after[&block].members.len() > 1,
+            "{:?}",
+            after[&block]
+        );
+    }
 }

@@ -4,12 +4,12 @@
 mod cluster;
 
 use bearing_meta::{Event, Key};
-use bearing_proto::client::{Answer, Call, Request};
+use bearing_proto::client::{Answer, Call, Handle, Request};
 use bearing_proto::replication::{Entries, EntryBytes, ReplicationMessage};
 use bearing_seams::{DiskLabel, KeyRange, LoggedRecord, MemTabletLog, Store, TabletLog};
 use bearing_types::{LogIndex, Position, Sequence, ServerId, Squash, TabletSerial};
 use cluster::members::COORDINATOR;
-use cluster::{ALICE, Cluster};
+use cluster::{ALICE, BOB, Cluster};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ fn with_two_copies_a_lone_survivor_goes_on_and_with_three_it_only_answers() {
 
 #[test]
 fn a_lone_survivor_of_three_opens_files_also_when_leases_have_ended() {
-    // They also end before it is clear who is left.
+    // They also end, and more are given, before it is clear who is left.
     for alive_for in (0..=3000).step_by(200).map(Duration::from_millis) {
         let mut cluster = cluster(3);
         let root = cluster.root(ALICE).grant;
@@ -116,10 +116,18 @@ fn a_lone_survivor_of_three_opens_files_also_when_leases_have_ended() {
         let who = cluster::root_user();
         let open = Call::Open { node, who, read: true, write: false, truncate: false, execute: false };
         assert!(cluster.is_done_in_time(ALICE, node.home, open.clone()));
+        cluster.open_session(BOB);
+        let his = cluster.root(BOB).grant;
+        let mut newer: Vec<Handle> =
+            (0..64).map(|number| cluster.create(BOB, &his, &format!("n{number}")).unwrap()).collect();
+        newer.retain(|other| cluster.owner(other.home) == cluster.owner(node.home));
         cluster.pass(alive_for);
         let (owner, ..) = cluster.owner(node.home);
         let others: Vec<ServerId> = cluster.hosts.keys().copied().filter(|server| *server != owner).collect();
         others.into_iter().for_each(|server| drop(cluster.kill(server)));
+        for node in newer {
+            cluster.send_call(ALICE, node.home, Call::Attributes { node });
+        }
         for seconds in [4, 8, 12] {
             cluster.pass(Duration::from_secs(4));
             let opened = cluster.is_done_in_time(ALICE, node.home, open.clone());

@@ -768,3 +768,31 @@ fn a_lone_survivor_of_three_copies_takes_no_directory_back_and_removes_nothing_i
     let remove = Call::Unlink { grant, who: root_user(), name: name("f"), node, keep_open: false };
     assert!(waits(cluster.answer_of(BOB, at, remove)) && !names_recalled(&cluster, directory));
 }
+
+#[test]
+fn a_holder_that_a_lone_survivor_puts_off_for_long_loses_nothing_though_others_look() {
+    let mut cluster = Cluster::with_copies(3, 3);
+    [ALICE, BOB].into_iter().for_each(|session| cluster.open_session(session));
+    cluster.obedient = false;
+    let root = cluster.root(ALICE).grant;
+    let (directory, _) = cluster.make(ALICE, &root, "d");
+    let ids = delegate(&mut cluster, ALICE, directory).ids;
+    let owner = cluster.owner(directory.home).0;
+    let others: Vec<_> = cluster.hosts.keys().copied().filter(|server| *server != owner).collect();
+    let disks: Vec<_> = others.into_iter().map(|server| (server, cluster.kill(server))).collect();
+    cluster.pass(Duration::from_secs(3));
+    let steps = batch(&cluster, vec![create(directory, "f", ids.first)], ids, vec![]);
+    for _ in 0..15 {
+        for session in [ALICE, BOB] {
+            cluster.send_call(session, position_of_session(session), Call::RenewSession);
+        }
+        assert!(!cluster.is_done_in_time(ALICE, directory.home, steps.clone()));
+        assert!(!matches!(look(&mut cluster, directory, "f"), Some(Answer::Done { .. })));
+        cluster.pass(Duration::from_secs(3));
+    }
+    disks.into_iter().for_each(|(server, log)| cluster.revive(server, log));
+    cluster.pass(Duration::from_secs(5));
+    look(&mut cluster, directory, "f");
+    let done = send(&mut cluster, directory, steps).unwrap();
+    assert!(done.steps[0].made.is_some());
+}

@@ -330,3 +330,36 @@ fn a_session_does_not_end_because_its_server_heard_nobody_while_it_was_stopped()
     let renewed = cluster.call(ALICE, position_of_session(ALICE), Call::RenewSession);
     assert_eq!(renewed, Err(Code::SessionEnded), "who is silent while its server runs is over");
 }
+
+// --- what was given up ---
+
+#[test]
+fn a_change_that_its_client_gave_up_while_it_waited_is_not_carried_out_later() {
+    let mut cluster = Cluster::new(3, Scheme::Hash);
+    cluster.open_session(ALICE);
+    let root = cluster.root(ALICE).grant;
+    let mut waited = 0;
+    for number in 0..16 {
+        let text = format!("d{number}");
+        let (grant, who, at) = (root.clone(), root_user(), position(&root, &text));
+        let make = Call::MakeDirectory { grant, who, name: name(&text), mode: Mode::new(0o755) };
+        // Most directories live in other tablets than their names, which are asked first.
+        cluster.hold_peers = true;
+        let logged = |cluster: &Cluster| cluster.hosts[&cluster.owner(at).0].machine.counters().records;
+        let before = logged(&cluster);
+        let given_up = cluster.send_call(ALICE, at, make);
+        if cluster.answer(ALICE, given_up).is_some() || logged(&cluster) > before {
+            cluster.release_peers();
+            cluster.pass(Duration::from_millis(100));
+            continue;
+        }
+        // All before this one is finished.
+        let look = Call::Lookup { grant: root.clone(), who: root_user(), name: name(&text) };
+        cluster.answer_of(ALICE, at, look);
+        cluster.release_peers();
+        cluster.pass(Duration::from_millis(100));
+        waited += 1;
+        assert_eq!(cluster.lookup(ALICE, &root, &text), Err(Code::NotFound), "{text}");
+    }
+    assert!(waited > 2);
+}

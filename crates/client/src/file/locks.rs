@@ -9,10 +9,10 @@
 //! A lock whose return no server took is owed: it is given back later, and its owner gets no other lock of
 //! the file before that, nor while the first try could still be carried out: it would take that one.
 
-use crate::context::Context;
+use crate::context::{Context, State};
 use crate::event::Invalidation;
 use crate::operation::{Answer, Ticket};
-use crate::state::Woken;
+use crate::state::{LockHolder, Woken};
 use bearing_proto::client::{Body, Call, Handle, WaitId};
 use bearing_types::{Code, FileType, Lock, LockMode, LockOwner, LockRange, LockSpace};
 
@@ -25,9 +25,8 @@ impl Context {
         lock: Lock,
         waits: bool,
     ) -> Result<Answer, Code> {
-        if let Some(owed) = self.with(|state| state.locks.is_owed((node.node, lock.owner, lock.space))) {
-            owed.await;
-        }
+        let holder = (node.node, lock.owner, lock.space);
+        self.past_owed(holder).await;
         if lock.mode == LockMode::Shared {
             // It may be given in place of an exclusive one.
             self.flush_if_dirty(node.node).await?;
@@ -58,6 +57,7 @@ impl Context {
                 Err(Code::Locked) => {}
                 other => return other.map(|_| ()),
             }
+            self.past_owed((node.node, lock.owner, lock.space)).await;
             let woken = self.with(|state| state.locks.pause(wait, &mut state.io));
             if woken.await == Woken::GiveUp {
                 return Err(Code::Interrupted);
@@ -98,8 +98,7 @@ impl Context {
         self.leave_to_home(node.node).await;
         let given_back = self.call(node.home, Call::Unlock { node, owner, space, range }).await;
         if given_back.as_ref().is_err_and(|code| *code == Code::Unreachable) {
-            let holder = (node.node, owner, space);
-            let first = self.with(|state| state.locks.owe(holder));
+            let first = self.with(|state| state.owe_lock((node.node, owner, space), range));
             if first {
                 let context = self.clone();
                 self.with(|state| state.spawn(context.pay(node, owner, space)));
@@ -109,20 +108,35 @@ impl Context {
         stored.map(|()| Answer::Done)
     }
 
-    /// Gives all back that an owner has of a file, until a server takes it.
+    /// What an owner owes of a file is given back first.
+    async fn past_owed(&self, holder: LockHolder) {
+        if let Some(owed) = self.with(|state| state.locks.is_owed(holder)) {
+            owed.await;
+        }
+    }
+
+    /// Gives back what an owner owes of a file, and nothing else, until a server takes it.
     async fn pay(self, node: Handle, owner: LockOwner, space: LockSpace) {
-        let call = Call::Unlock { node, owner, space, range: LockRange::ALL };
-        let mut given_up = self.with(|state| state.requests.next());
-        loop {
+        let holder = (node.node, owner, space);
+        while let Some((ranges, given_up)) = self.with(|state| state.locks.owed(holder)) {
             // A server that hears this carries out no request that was given up, however late that comes.
             let last = self.with(|state| state.requests.finished_below() >= given_up);
-            match self.call(node.home, call.clone()).await {
-                Err(Code::Unreachable) => given_up = self.with(|state| state.requests.next()),
-                _ if last => break,
-                _ => self.sleep(self.with(|state| state.io.config.lock_interval)).await,
+            let mut taken = true;
+            for range in ranges.iter().copied() {
+                match self.call(node.home, Call::Unlock { node, owner, space, range }).await {
+                    Err(Code::Unreachable) => {
+                        self.with(|state| state.owe_lock(holder, range));
+                    }
+                    // A file with so many locks that cutting one in two would be one too many.
+                    Err(Code::NoLocks) => taken = false,
+                    Ok(_) | Err(_) => {}
+                }
             }
+            if taken && last && self.with(|state| state.locks.paid(holder, (&ranges, given_up))) {
+                break;
+            }
+            self.sleep(self.with(|state| state.io.config.lock_interval)).await;
         }
-        self.with(|state| state.locks.paid((node.node, owner, space)));
     }
 
     /// Who stands in the way of a lock.
@@ -133,5 +147,14 @@ impl Context {
             Body::Lock(held) => Ok(Answer::Lock(held.map(|held| held.lock))),
             _ => Err(state.io.unexpected()),
         })
+    }
+}
+
+impl State {
+    /// The return of a range was given up: it is to be given back later. Whether its holder owes nothing
+    /// else.
+    fn owe_lock(&mut self, holder: LockHolder, range: LockRange) -> bool {
+        let next = self.requests.next();
+        self.locks.owe(holder, range, next)
     }
 }

@@ -6,7 +6,7 @@ use crate::operation::Ticket;
 use crate::run::{Awaited, Io, Promise, Timer, promise};
 use crate::tables::Bounded;
 use bearing_proto::client::WaitId;
-use bearing_types::{LockOwner, LockSpace, Mono, NodeId, Version};
+use bearing_types::{LockOwner, LockRange, LockSpace, Mono, NodeId, Sequence, Version};
 use std::collections::BTreeMap;
 
 /// Whose locks of which file.
@@ -28,12 +28,18 @@ struct Waiting {
     is_given_up: bool,
 }
 
+struct Owed {
+    ranges: Vec<LockRange>,
+    given_up: Sequence,
+    waiting: Vec<Promise<()>>,
+}
+
 /// See the module.
 pub(crate) struct Locks {
     waiting: BTreeMap<WaitId, Waiting>,
     next: u64,
-    /// Locks to be given back, and who waits for that.
-    owed: BTreeMap<Holder, Vec<Promise<()>>>,
+    /// Ranges to be given back, and who waits for that.
+    owed: BTreeMap<Holder, Owed>,
     /// The version of which all is that the kernel holds of a file that is locked now and then.
     pages: Bounded<NodeId, Version>,
 }
@@ -111,24 +117,43 @@ impl Locks {
 
     /// What to wait for before a holder gets another lock.
     pub fn is_owed(&mut self, holder: Holder) -> Option<Awaited<()>> {
-        let waiting = self.owed.get_mut(&holder)?;
+        let owed = self.owed.get_mut(&holder)?;
         let (promise, awaited) = promise();
-        waiting.push(promise);
+        owed.waiting.push(promise);
         Some(awaited)
     }
 
-    /// A holder's locks are to be given back later. Whether that is news.
-    pub fn owe(&mut self, holder: Holder) -> bool {
-        let news = !self.owed.contains_key(&holder);
-        self.owed.entry(holder).or_default();
-        news
+    /// The return of a range was given up; all requests so far have numbers below the next one. Whether its
+    /// holder owes nothing else.
+    pub fn owe(&mut self, holder: Holder, range: LockRange, next: Sequence) -> bool {
+        let owed = self.owed.entry(holder).or_insert_with(|| Owed {
+            ranges: Vec::new(),
+            given_up: next,
+            waiting: Vec::new(),
+        });
+        let first = owed.ranges.is_empty();
+        owed.given_up = next;
+        if !owed.ranges.contains(&range) {
+            owed.ranges.push(range);
+        }
+        first
     }
 
-    /// They are given back.
-    pub fn paid(&mut self, holder: Holder) {
-        for promise in self.owed.remove(&holder).into_iter().flatten() {
-            promise.keep(());
+    /// What a holder owes, with a number above all the requests that were given up for it.
+    pub fn owed(&self, holder: Holder) -> Option<(Vec<LockRange>, Sequence)> {
+        self.owed.get(&holder).map(|owed| (owed.ranges.clone(), owed.given_up))
+    }
+
+    /// This much is given back. Whether no more is owed by now.
+    pub fn paid(&mut self, holder: Holder, (ranges, given_up): (&[LockRange], Sequence)) -> bool {
+        let is_all = |owed: &Owed| owed.ranges == ranges && owed.given_up == given_up;
+        let all = self.owed.get(&holder).is_some_and(is_all);
+        if all {
+            for promise in self.owed.remove(&holder).into_iter().flat_map(|owed| owed.waiting) {
+                promise.keep(());
+            }
         }
+        all
     }
 
     /// Whether the kernel holds nothing of a file that is not of this version. Otherwise nothing is known of

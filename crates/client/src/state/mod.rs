@@ -14,7 +14,7 @@ mod session;
 mod transport;
 
 pub(crate) use data_requests::{DataAnswer, DataFailure, DataRequests};
-pub(crate) use locks::{Locks, Woken};
+pub(crate) use locks::{Holder as LockHolder, Locks, Woken};
 pub(crate) use recalls::{Hold, Recalls};
 pub(crate) use requests::{Answered, Requests};
 pub(crate) use routes::Routes;

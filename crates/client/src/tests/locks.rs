@@ -128,20 +128,23 @@ fn take_back(world: &mut World) -> bool {
     let asked: BTreeMap<Sequence, Request> = asked.into_iter().map(|asked| (asked.sequence, asked)).collect();
     for asked in asked.values() {
         match asked.call {
-            Call::Unlock { range: LockRange::ALL, .. } => world.reply_done(asked, Ok(Body::Done)),
+            Call::Unlock { range: GIVEN_BACK, .. } => world.reply_done(asked, Ok(Body::Done)),
             Call::Map { .. } => world.reply_done(asked, Ok(Body::Map(None))),
             Call::RenewSession => world.reply_done(asked, Ok(Body::Session { renew_within_ms: 30_000 })),
             _ => {}
         }
     }
+    let all = |asked: &Request| matches!(asked.call, Call::Unlock { range: LockRange::ALL, .. });
+    assert!(!asked.values().any(all), "its owner holds other ranges yet");
     asked.values().any(|asked| matches!(asked.call, Call::Lock { .. }))
 }
 
+const GIVEN_BACK: LockRange = LockRange { start: 0, last: 4 };
 const OWNER: (LockOwner, LockSpace) = (LockOwner(3), LockSpace::Ranges);
 
 fn give_back() -> Operation {
     let (owner, space) = OWNER;
-    Operation::Unlock { node: FILE, owner, space, range: LockRange { start: 0, last: 4 } }
+    Operation::Unlock { node: FILE, owner, space, range: GIVEN_BACK }
 }
 
 #[test]
@@ -164,6 +167,26 @@ fn whoever_waits_for_what_is_owed_goes_on_though_it_is_owed_twice() {
     world.start(give_back());
     world.pass(config().request_timeout);
     assert!(!take_back(&mut world));
+    assert!((0..30).any(|_| take_back(&mut world)));
+}
+
+#[test]
+fn who_waits_for_a_lock_does_not_get_it_while_its_owner_owes_another() {
+    let mut world = World::open();
+    world.start(take(true));
+    let returned = world.start(give_back());
+    // Another process has the lock; the return gets no answer.
+    let refuse = |world: &mut World| {
+        world.pass(Duration::from_secs(1));
+        let sent: Vec<Request> = world.sent.drain(..).filter_map(|sent| request_of(sent.message)).collect();
+        let asked = sent.into_iter().rfind(|asked| matches!(asked.call, Call::Lock { .. }));
+        asked.map(|asked| world.reply_done(&asked, Err(Code::Locked))).is_some()
+    };
+    let refused = (0..=config().request_timeout.as_secs()).filter(|_| refuse(&mut world)).count();
+    assert!(refused > 10);
+    assert_eq!(world.result(returned), Err(Code::Unreachable));
+    refuse(&mut world);
+    assert!(!(0..10).any(|_| refuse(&mut world)), "what is owed may take what it gets");
     assert!((0..30).any(|_| take_back(&mut world)));
 }
 

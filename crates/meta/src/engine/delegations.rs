@@ -19,6 +19,10 @@ impl MetaServer {
     pub(crate) fn call_back(&mut self, now: Now, start: Position, directory: NodeId, out: &mut Vec<Command>) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let Some(holder) = tablet.delegations.holder(directory).map(|holder| holder.session) else { return };
+        if tablet.log.members.lack_some() {
+            // Its holder cannot give it back now, and does not lose it for that.
+            return;
+        }
         tablet.delegations.call_back(directory, now.mono);
         if tablet.delegations.is_used(directory, now.mono) {
             let holds = BTreeMap::from([(holder, vec![LeaseKey::Delegation(directory)])]);
@@ -56,6 +60,20 @@ impl MetaServer {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Steps that are put off renew as well, but for a holder that others have waited for too long: their
+    /// session does what it can.
+    pub(crate) fn renew_put_off(&mut self, now: Now, start: Position, session: SessionId, call: &Call) {
+        let (Call::Delegated { incarnation, over: false, .. }, Some(tablet)) =
+            (call, self.tablets.get_mut(&start))
+        else {
+            return;
+        };
+        let mine = Holder { session, incarnation: *incarnation };
+        if !tablet.delegations.is_overdue(mine, now.mono, &self.config) {
+            tablet.delegations.renew(mine, now.mono, &self.config);
         }
     }
 

@@ -251,13 +251,21 @@ impl MetaServer {
             let Some(log) = log.filter(|log| log.epoch() == progress.epoch) else { continue };
             let (first, synced) = (log.first_for(from), log.members.synced(from));
             let had_more = synced.is_some_and(|synced| progress.index < synced);
-            if newest && (progress.index.next() < first || had_more) {
+            let lacks_more = progress.index.next() < first || had_more;
+            if later && lacks_more {
                 log.members.has_lost(from);
             }
             // One that has taken nothing of this epoch begins with its first entry, whatever it has.
             let begun = synced.is_none_or(|synced| synced >= first);
             let after = if begun { progress.index } else { progress.index.min(LogIndex(first.0 - 1)) };
             if !log.members.on_lacking(now.mono, from, LACKING_PAUSE) {
+                continue;
+            }
+            if newest && !later && lacks_more {
+                // It is asked: what it says to that is later than both answers.
+                let (serial, epoch, index) = (progress.serial, progress.epoch, log.committed());
+                let append = self.outgoing.append_to(&self.pairs, now, from);
+                append.commits.push(Progress { serial, epoch, index });
                 continue;
             }
             // It has all, and its log, that is cut, does not say under which epoch: only an entry does.

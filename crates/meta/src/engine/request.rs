@@ -107,6 +107,7 @@ impl MetaServer {
             request.call.mutates() && tablet.sessions.keeps_too_much_for(session, (kept_max, bytes_max));
         if busy || too_many || tablet.exit.parked() >= kept_max {
             let answer = Answer::Retry { after_us: BUSY_RETRY_US };
+            self.renew_put_off(now, start, session, &request.call);
             return self.answer_at_once(session, sequence, answer, out);
         }
         self.new_job(start, JobWork::Request(session, Box::new(request)), now);
@@ -155,13 +156,15 @@ impl MetaServer {
             return self.refer(session, sequence, position, out);
         };
         let start = tablet.block.start();
-        let result = if !description.is_short() {
-            Err(Code::InvalidArgument)
-        } else if tablet.sessions.is_registered(session) {
+        if !tablet.sessions.is_registered(session) {
+            let (index, reply) = self.session_is_over(start, sequence);
+            return self.hold_if_room(start, index, (session, reply), out);
+        }
+        let result = if description.is_short() {
             tablet.sessions.describe(session, description);
             Ok(Body::Done)
         } else {
-            Err(Code::SessionEnded)
+            Err(Code::InvalidArgument)
         };
         let reply = Reply { sequence, answer: unplaced(result) };
         self.hold_if_room(start, LogIndex::ZERO, (session, reply), out);

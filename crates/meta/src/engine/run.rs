@@ -12,7 +12,7 @@ use crate::lease::Offer;
 use crate::memory::quota_table;
 use crate::mutant::Mutant;
 use crate::record::{Key, OutboxRecord, PrepareRecord, Record, ReplyRecord};
-use crate::tablet::{Answered, Held, Phase, Tablet};
+use crate::tablet::{Answered, Held, Phase, Repeat, Tablet};
 use crate::view::{Context, Draft, Memory, Stop, View};
 use crate::words::{JobId, LockedBy};
 use bearing_proto::client::{Answer, Call, LeaseKey};
@@ -79,6 +79,15 @@ impl MetaServer {
             self.hold(job.tablet, index, Held::Reply(session, reply), out);
             return self.drop_job(job);
         }
+        if let JobWork::Request(session, request) = &job.work
+            && request.call.mutates()
+            && tablet.sessions.repeat(*session, request.sequence) == Repeat::Finished
+        {
+            // Its client gave it up while it waited, and may have gone on to the opposite.
+            tablet.keys.stop_waiting(id);
+            self.abort_parts(&mut job, out);
+            return self.drop_job(job);
+        }
         if matches!(job.work, JobWork::Request(..))
             && now.mono.since(job.context.started.mono) >= self.config.job_timeout
         {
@@ -86,6 +95,9 @@ impl MetaServer {
         }
         // What is not committed for long keeps others from reading it.
         if tablet.log.members.lack_some() && job.work.surely_logs() {
+            if let JobWork::Request(session, request) = &job.work {
+                self.renew_put_off(now, job.tablet, *session, &request.call);
+            }
             return self.postpone(job, out);
         }
         self.counters.runs += 1;

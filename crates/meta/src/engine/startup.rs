@@ -208,6 +208,9 @@ impl MetaServer {
             let mine = assigned.owner == self.id;
             let holds = assigned.members.contains(&self.id);
             if let Some(copy) = self.copies.get_mut(&assigned.serial) {
+                if copy.is_news(assigned.epoch) {
+                    self.pairs.is_named(now.mono, assigned.owner);
+                }
                 copy.on_registered(assigned.epoch, holds);
             }
             // Its answer is on its way yet, or lost.
@@ -217,6 +220,7 @@ impl MetaServer {
             }
             match owned {
                 Some(epoch) if assigned.epoch > epoch => {
+                    self.pairs.is_named(now.mono, assigned.owner);
                     self.leave(assigned.serial, !holds, out);
                     out.push(Command::Note(Note::Step("tablet left")));
                 }

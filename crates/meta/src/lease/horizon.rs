@@ -22,8 +22,10 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 struct Part {
     logged: Reach,
-    /// The log record that says so.
+    /// The log record that says so, or more.
     index: LogIndex,
+    /// The first one that names the session.
+    named: Option<LogIndex>,
     /// What was leased since the last turn, and between the last two.
     recent: Reach,
     before: Reach,
@@ -55,7 +57,8 @@ impl Horizon {
     /// After a take-over: what the log says of a session. It counts as leased until the longest of these
     /// leases is over.
     pub fn inherit(&mut self, session: SessionId, reach: Reach, now: Mono) {
-        let part = Part { logged: reach, index: LogIndex::ZERO, recent: Reach::NONE, before: reach };
+        let (index, named) = (LogIndex::ZERO, Some(LogIndex::ZERO));
+        let part = Part { logged: reach, index, named, recent: Reach::NONE, before: reach };
         self.parts.insert(session, part);
         self.turn = self.turn.max(now.after(reach.longest()));
     }
@@ -94,13 +97,19 @@ impl Horizon {
     pub fn cover(&mut self, session: SessionId, given: &[(LeaseKey, Offer)], config: &Config) -> Cover {
         let reach = reach_of(given, config);
         let Some(part) = self.parts.get_mut(&session) else {
-            let part = Part { logged: reach, index: LogIndex::ZERO, recent: reach, before: Reach::NONE };
+            let (index, named) = (LogIndex::ZERO, None);
+            let part = Part { logged: reach, index, named, recent: reach, before: Reach::NONE };
             self.parts.insert(session, part);
             return Cover::Wanted(reach);
         };
         part.recent = part.recent.with(reach);
         if part.logged.covers(reach) {
-            return Cover::Logged(part.index);
+            // An open file without a lease needs no more than that the session is known.
+            return Cover::Logged(if reach == Reach::NONE {
+                part.named.unwrap_or(part.index)
+            } else {
+                part.index
+            });
         }
         part.logged = part.logged.with(reach);
         Cover::Wanted(part.logged)
@@ -108,9 +117,9 @@ impl Horizon {
 
     /// What a session's record says was logged so.
     pub fn logged_at(&mut self, session: SessionId, index: LogIndex) {
-        if let Some(part) = self.parts.get_mut(&session) {
-            part.index = index;
-        }
+        let Some(part) = self.parts.get_mut(&session) else { return };
+        part.index = index;
+        part.named.get_or_insert(index);
     }
 
     /// Once in the time of the longest lease: the records that say more than can still be leased, as they

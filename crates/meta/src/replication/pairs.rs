@@ -34,6 +34,8 @@ struct Pair {
     /// When it was heard last, later by how long this server heard nobody since.
     heard: Option<Mono>,
     deaf: Duration,
+    /// When this server learnt that it owns one more tablet, whether it was heard by then or not.
+    named: Option<Mono>,
     /// Its life and its newest stamp.
     newest: (u64, u64),
     /// Claims of anything of the other's in this life.
@@ -52,6 +54,7 @@ impl Pairs {
             term_given: 0,
             heard: None,
             deaf: Duration::ZERO,
+            named: None,
             newest: (0, 0),
             claims: 0,
         })
@@ -111,6 +114,11 @@ impl Pairs {
         pair.newest = (append.life, if append.life == life { stamp.max(append.stamp) } else { append.stamp });
     }
 
+    /// A register names a new owner.
+    pub fn is_named(&mut self, now: Mono, owner: ServerId) {
+        self.pair(owner).named = Some(now);
+    }
+
     /// This server had no processor, or worked, for so long until now: what others sent lies unread yet, so
     /// nobody was silent.
     pub fn was_deaf(&mut self, now: Mono, length: Duration) {
@@ -118,6 +126,7 @@ impl Pairs {
             let counts = length.min(DEAF_MAX.saturating_sub(pair.deaf));
             pair.deaf += counts;
             pair.heard = pair.heard.map(|heard| heard.after(counts).min(now));
+            pair.named = pair.named.map(|named| named.after(counts).min(now));
         }
     }
 
@@ -138,11 +147,14 @@ impl Pairs {
     }
 
     /// For how long nothing may be taken over from a server yet; zero when it may be. One that was never
-    /// heard gets longer, from this server's start.
+    /// heard gets longer, from this server's start; and a new owner had no reason to speak to this server
+    /// before.
     pub fn grace_left(&self, now: Mono, of: ServerId, grace: Duration, first_grace: Duration) -> Duration {
-        let heard = self.pairs.get(&of).and_then(|pair| pair.heard);
+        let pair = self.pairs.get(&of);
+        let heard = pair.and_then(|pair| pair.heard);
         let end = heard.map_or(self.started.after(first_grace), |heard| heard.after(grace));
-        end.since(now)
+        let named = pair.and_then(|pair| pair.named).map(|named| named.after(grace));
+        named.map_or(end, |named| named.max(end)).since(now)
     }
 }
 
