@@ -331,6 +331,24 @@ fn a_session_does_not_end_because_its_server_heard_nobody_while_it_was_stopped()
     assert_eq!(renewed, Err(Code::SessionEnded), "who is silent while its server runs is over");
 }
 
+#[test]
+fn an_owner_whose_swaps_are_never_answered_has_no_more_questions_open_than_tablets() {
+    let mut cluster = Cluster::with_copies(3, 3);
+    cluster.swaps_unanswered = u32::MAX;
+    let server = *cluster.hosts.keys().last().unwrap();
+    for _ in 0..8 {
+        let log = cluster.kill(server);
+        cluster.pass(Duration::from_secs(3));
+        cluster.revive(server, log);
+        cluster.pass(Duration::from_secs(5));
+    }
+    for (id, host) in &cluster.hosts {
+        for bound in host.machine.bounds() {
+            assert!(bound.count <= bound.count_max, "{id}: {bound:?}");
+        }
+    }
+}
+
 // --- what was given up ---
 
 #[test]

@@ -264,8 +264,10 @@ impl Sim {
         let judged = self.reach.judged.insert(chunk, record.holes.clone());
         let hosts: Vec<HostId> = record.servers.iter().filter_map(|server| self.data_host(*server)).collect();
         let mut held: BTreeMap<u64, usize> = BTreeMap::new();
-        let lost = self.lost;
-        for host in hosts.into_iter().filter(|host| lost != Some(*host)) {
+        let (lost, mut last_frames) = (self.lost, Vec::new());
+        for host in hosts.iter().copied().filter(|host| lost != Some(*host)) {
+            let rots = |other: &HostId| *other != host && self.rotten.contains(&(*other, chunk));
+            let rots_elsewhere = hosts.iter().any(rots);
             let whole = self.disk(host).whole_frames(chunk);
             let disk_failed = self.disk(host).disk_failed.is_some_and(|at| now - at >= OUT_OF_REACH);
             let reached = self.reach.counts(host, decided, now) && self.away != Some(host) && !disk_failed;
@@ -276,6 +278,9 @@ impl Sim {
                 // Who may have what is damaged elsewhere is waited for, however long it is away.
                 let reached = reached || record.sealed.is_some_and(|length| end <= length);
                 let fell = judged.as_ref().is_none_or(|holes| new_hole(record, holes, start));
+                if !kept && fell && !reached && rots_elsewhere && acknowledged() {
+                    last_frames.push(start);
+                }
                 if !kept && fell && reached && acknowledged() && !self.recorder.was_reborn(chunk) {
                     let what = format!(
                         "{chunk} was sealed without its frame at {start}, which {host:?} holds: {record:?}"
@@ -285,6 +290,8 @@ impl Sim {
                 }
             }
         }
+        // One that rots counts as never whole where who has it counts as lost.
+        last_frames.into_iter().for_each(|start| self.recorder.is_unsafe(chunk, start));
         self.recorder.sealed(chunk, record, |start| held.get(&start).copied().unwrap_or(0));
     }
 }

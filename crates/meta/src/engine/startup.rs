@@ -61,6 +61,11 @@ impl MetaServer {
             let forgotten = startup.forget_late(now, &self.config);
             self.claims.retain(|_, claim| !claim.is_asked_in(&forgotten));
         }
+        // What was claimed may have been won by a listing: then no answer is waited for.
+        let claims = &self.claims;
+        startup.asks.retain(|id, open| {
+            !matches!(open.kind, AskKind::Claims) || claims.values().any(|claim| claim.is_asked_in(&[*id]))
+        });
         startup.ask_again(now, &self.config, out);
         let listing = startup.asks.values().any(|open| matches!(open.kind, AskKind::Changes { .. }));
         let wait = if startup.wanted { resend / 4 } else { poll };

@@ -146,6 +146,11 @@ impl Recorder {
         }
     }
 
+    /// A frame may be lost though it was synced on all servers.
+    pub fn is_unsafe(&mut self, chunk: ChunkId, start: u64) {
+        self.frames.entry((chunk, start)).and_modify(|frame| frame.safe = false);
+    }
+
     pub(super) fn seal_replied(&mut self, id: RequestId, answer: &Answer) {
         if let (Some(chunk), Answer::Done { result: Err(Code::Io), .. }) = (self.seals.get(&id), answer) {
             let frames = self.frames.range_mut((*chunk, 0)..=(*chunk, u64::MAX));
