@@ -4,7 +4,7 @@
 mod cluster;
 
 use bearing_meta::{Event, Key};
-use bearing_proto::client::{Answer, Call, Handle, Request};
+use bearing_proto::client::{Answer, Body, Call, Handle, Request};
 use bearing_proto::replication::{Entries, EntryBytes, ReplicationMessage};
 use bearing_seams::{DiskLabel, KeyRange, LoggedRecord, MemTabletLog, Store, TabletLog};
 use bearing_types::{LogIndex, Position, Sequence, ServerId, Squash, TabletSerial};
@@ -106,34 +106,50 @@ fn with_two_copies_a_lone_survivor_goes_on_and_with_three_it_only_answers() {
     }
 }
 
+/// Alice has opened a file; a while later all die but the owner of its tablet. Then she asks for files that
+/// she was never told of, or does not.
+fn with_a_lone_survivor(alive_for: Duration, asks: bool) -> (Cluster, Handle, Call) {
+    let mut cluster = cluster(3);
+    cluster.open_session(BOB);
+    let (root, his) = (cluster.root(ALICE).grant, cluster.root(BOB).grant);
+    let node = cluster.create(ALICE, &root, "f").unwrap();
+    let who = cluster::root_user();
+    let open = Call::Open { node, who, read: true, write: false, truncate: false, execute: false };
+    assert!(cluster.is_done_in_time(ALICE, node.home, open.clone()));
+    let mut newer: Vec<Handle> =
+        (0..64).map(|number| cluster.create(BOB, &his, &format!("n{number}")).unwrap()).collect();
+    newer.retain(|other| asks && cluster.owner(other.home) == cluster.owner(node.home));
+    cluster.pass(alive_for);
+    let (owner, ..) = cluster.owner(node.home);
+    let others: Vec<ServerId> = cluster.hosts.keys().copied().filter(|server| *server != owner).collect();
+    others.into_iter().for_each(|server| drop(cluster.kill(server)));
+    for node in newer {
+        cluster.send_call(ALICE, node.home, Call::Attributes { node });
+    }
+    (cluster, node, open)
+}
+
 #[test]
 fn a_lone_survivor_of_three_opens_files_also_when_leases_have_ended() {
     // They also end, and more are given, before it is clear who is left.
     for alive_for in (0..=3000).step_by(200).map(Duration::from_millis) {
-        let mut cluster = cluster(3);
-        let root = cluster.root(ALICE).grant;
-        let node = cluster.create(ALICE, &root, "f").unwrap();
-        let who = cluster::root_user();
-        let open = Call::Open { node, who, read: true, write: false, truncate: false, execute: false };
-        assert!(cluster.is_done_in_time(ALICE, node.home, open.clone()));
-        cluster.open_session(BOB);
-        let his = cluster.root(BOB).grant;
-        let mut newer: Vec<Handle> =
-            (0..64).map(|number| cluster.create(BOB, &his, &format!("n{number}")).unwrap()).collect();
-        newer.retain(|other| cluster.owner(other.home) == cluster.owner(node.home));
-        cluster.pass(alive_for);
-        let (owner, ..) = cluster.owner(node.home);
-        let others: Vec<ServerId> = cluster.hosts.keys().copied().filter(|server| *server != owner).collect();
-        others.into_iter().for_each(|server| drop(cluster.kill(server)));
-        for node in newer {
-            cluster.send_call(ALICE, node.home, Call::Attributes { node });
-        }
+        let (mut cluster, node, open) = with_a_lone_survivor(alive_for, true);
         for seconds in [4, 8, 12] {
             cluster.pass(Duration::from_secs(4));
             let opened = cluster.is_done_in_time(ALICE, node.home, open.clone());
             assert!(opened, "{seconds} s after the others died, {alive_for:?} after the lease");
         }
     }
+}
+
+#[test]
+fn a_lone_survivor_of_three_leases_what_it_could_lease_before() {
+    let (mut cluster, node, _) = with_a_lone_survivor(Duration::ZERO, false);
+    cluster.pass(Duration::from_secs(12));
+    let looked = cluster.answer_of(ALICE, node.home, Call::Attributes { node });
+    let Some(Answer::Done { result: Ok(body), .. }) = looked else { panic!("{looked:?}") };
+    let Body::Node(view) = *body else { panic!("{body:?}") };
+    assert!(view.lease.0 > 0);
 }
 
 #[test]

@@ -213,6 +213,13 @@ fn a_file_takes_a_bounded_number_of_locks() {
         take(&mut cluster, ALICE, file, range(2 * at, 2 * at, Shared), None).unwrap();
     }
     assert_eq!(take(&mut cluster, BOB, file, range(1, 1, Shared), None), Err(Code::NoLocks));
+    // One that is whole is given back; to cut one in two would be one too many.
+    give_back(&mut cluster, ALICE, file, 0, 0);
+    take(&mut cluster, ALICE, file, range(u64::MAX - 9, u64::MAX, Shared), None).unwrap();
+    let (owner, space) = (LockOwner(1), LockSpace::Ranges);
+    let inner = LockRange { start: u64::MAX - 5, last: u64::MAX - 5 };
+    let cut = Call::Unlock { node: file, owner, space, range: inner };
+    assert_eq!(cluster.call(ALICE, file.home, cut), Err(Code::NoLocks));
     give_back(&mut cluster, ALICE, file, 0, u64::MAX);
     take(&mut cluster, BOB, file, range(1, 1, Shared), None).unwrap();
 }

@@ -26,7 +26,9 @@ impl Context {
         waits: bool,
     ) -> Result<Answer, Code> {
         let holder = (node.node, lock.owner, lock.space);
-        self.past_owed(holder).await;
+        if !waits && let Some(owed) = self.with(|state| state.locks.is_paid(holder)) {
+            owed.await;
+        }
         if lock.mode == LockMode::Shared {
             // It may be given in place of an exclusive one.
             self.flush_if_dirty(node.node).await?;
@@ -52,12 +54,15 @@ impl Context {
     }
 
     async fn wait_for_lock(&self, node: Handle, lock: Lock, wait: WaitId) -> Result<(), Code> {
+        let holder = (node.node, lock.owner, lock.space);
         loop {
-            match self.call(node.home, Call::Lock { node, lock, wait: Some(wait) }).await {
-                Err(Code::Locked) => {}
-                other => return other.map(|_| ()),
+            // What its owner owes is given back first, and may take what comes before.
+            if !self.with(|state| state.locks.owes(holder)) {
+                match self.call(node.home, Call::Lock { node, lock, wait: Some(wait) }).await {
+                    Err(Code::Locked) => {}
+                    other => return other.map(|_| ()),
+                }
             }
-            self.past_owed((node.node, lock.owner, lock.space)).await;
             let woken = self.with(|state| state.locks.pause(wait, &mut state.io));
             if woken.await == Woken::GiveUp {
                 return Err(Code::Interrupted);
@@ -108,31 +113,19 @@ impl Context {
         stored.map(|()| Answer::Done)
     }
 
-    /// What an owner owes of a file is given back first.
-    async fn past_owed(&self, holder: LockHolder) {
-        if let Some(owed) = self.with(|state| state.locks.is_owed(holder)) {
-            owed.await;
-        }
-    }
-
     /// Gives back what an owner owes of a file, and nothing else, until a server takes it.
     async fn pay(self, node: Handle, owner: LockOwner, space: LockSpace) {
         let holder = (node.node, owner, space);
         while let Some((ranges, given_up)) = self.with(|state| state.locks.owed(holder)) {
             // A server that hears this carries out no request that was given up, however late that comes.
             let last = self.with(|state| state.requests.finished_below() >= given_up);
-            let mut taken = true;
             for range in ranges.iter().copied() {
-                match self.call(node.home, Call::Unlock { node, owner, space, range }).await {
-                    Err(Code::Unreachable) => {
-                        self.with(|state| state.owe_lock(holder, range));
-                    }
-                    // A file with so many locks that cutting one in two would be one too many.
-                    Err(Code::NoLocks) => taken = false,
-                    Ok(_) | Err(_) => {}
+                let given_back = self.call(node.home, Call::Unlock { node, owner, space, range }).await;
+                if given_back.is_err_and(|code| code == Code::Unreachable) {
+                    self.with(|state| state.owe_lock(holder, range));
                 }
             }
-            if taken && last && self.with(|state| state.locks.paid(holder, (&ranges, given_up))) {
+            if last && self.with(|state| state.locks.paid(holder, (&ranges, given_up))) {
                 break;
             }
             self.sleep(self.with(|state| state.io.config.lock_interval)).await;

@@ -115,8 +115,13 @@ impl Locks {
         waits.into_iter().for_each(|wait| self.wake(wait, Woken::GiveUp, io));
     }
 
+    /// Whether a holder owes something.
+    pub fn owes(&self, holder: Holder) -> bool {
+        self.owed.contains_key(&holder)
+    }
+
     /// What to wait for before a holder gets another lock.
-    pub fn is_owed(&mut self, holder: Holder) -> Option<Awaited<()>> {
+    pub fn is_paid(&mut self, holder: Holder) -> Option<Awaited<()>> {
         let owed = self.owed.get_mut(&holder)?;
         let (promise, awaited) = promise();
         owed.waiting.push(promise);

@@ -187,6 +187,9 @@ fn who_waits_for_a_lock_does_not_get_it_while_its_owner_owes_another() {
     assert_eq!(world.result(returned), Err(Code::Unreachable));
     refuse(&mut world);
     assert!(!(0..10).any(|_| refuse(&mut world)), "what is owed may take what it gets");
+    let other = world.start(take(true));
+    world.step(Event::GiveUp(other));
+    assert_eq!(world.result(other), Err(Code::Interrupted));
     assert!((0..30).any(|_| take_back(&mut world)));
 }
 

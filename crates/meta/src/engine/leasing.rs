@@ -139,7 +139,8 @@ impl MetaServer {
             return;
         }
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
-        if !matches!(tablet.phase, Phase::Serving) {
+        // What is left out could not be leased again before there are enough members.
+        if !matches!(tablet.phase, Phase::Serving) || tablet.log.members.lack_some() {
             return;
         }
         let shrunk = tablet.horizon.shrunk(now.mono, &self.config);

@@ -58,11 +58,12 @@ pub(super) fn give_back(
     check(range)?;
     // The node may be gone, and its locks with it: nothing is left to be given back.
     let mut locks = file_locks::held(view, handle.node)?;
-    if locks.is_full() && space == LockSpace::Ranges && range != LockRange::ALL {
-        // Cutting a lock in two makes one more.
-        return Err(Stop::Refuse(Code::NoLocks));
-    }
+    let (was_full, had) = (locks.is_full(), locks.iter().count());
     if locks.clear(session, owner, space, range) {
+        if was_full && locks.iter().count() > had {
+            // It cuts one in two.
+            return Err(Stop::Refuse(Code::NoLocks));
+        }
         file_locks::put(view, handle.node, locks);
     }
     Ok(Body::Done)
