@@ -77,7 +77,16 @@ impl Context {
                 _ => None,
             })
         };
-        let by_itself = changed_by_itself(&call);
+        // Or have been removed here, of which its home is yet to hear.
+        let removed = |state: &mut State| {
+            keys.iter().find_map(|key| match key {
+                LeaseKey::Content(directory) => {
+                    state.delegations.tablet_to_remove(*directory).map(|_| *directory)
+                }
+                _ => None,
+            })
+        };
+        let (by_itself, mut told) = (changed_by_itself(&call), false);
         loop {
             if let Some(directory) = self.with(held) {
                 // Boxed, because what is written out on the way is a change too, of files alone.
@@ -86,6 +95,9 @@ impl Context {
                 self.with(|state| by_itself.filter(|node| state.delegations.is_our_node(*node)))
             {
                 Box::pin(self.publish_node(node)).await;
+            } else if let Some(directory) = self.with(removed).filter(|_| !told) {
+                Box::pin(self.settled(directory)).await;
+                told = true;
             } else {
                 break;
             }

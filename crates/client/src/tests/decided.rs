@@ -4,7 +4,7 @@ use super::delegation::*;
 use super::world::*;
 use crate::*;
 use bearing_proto::client::{AttributeChange, Body, Call, EntryView, Handle, LeaseMs, NewNode, RenameMode};
-use bearing_proto::delegation::{DelegationView, LentDirectory, LentIds, Step};
+use bearing_proto::delegation::{Change, DelegationView, LentDirectory, LentIds, Step};
 use bearing_proto::keys::Key;
 use bearing_types::*;
 use std::time::Duration;
@@ -152,6 +152,32 @@ fn in_a_directory_that_was_removed_here_its_home_is_asked_only_after_it_heard_of
     assert!(matches!(asked.call, Call::Directory { .. } | Call::Lookup { .. }), "{asked:?}");
     world.reply_done(&asked, Err(Code::NotFound));
     assert_eq!(world.result(late), Err(Code::NotFound));
+}
+
+#[test]
+fn what_was_asked_for_before_its_directory_was_lent_and_removed_here_is_changed_after_that() {
+    let mut world = delegating();
+    let lending = ask_for_root(&mut world);
+    let ([directory, _], entries, below) = two_below(["d", "e"]);
+    let mut made = make("c");
+    if let Operation::Create { directory: of, .. } = &mut made {
+        *of = directory;
+    }
+    world.start(made);
+    let asked = world.take_request();
+    assert!(matches!(asked.call, Call::Directory { .. }), "{asked:?}");
+    let view = below[0].view.clone();
+    lend(&mut world, &lending, entries, below);
+    let who = Credentials::ROOT;
+    let removed = world.start(Operation::RemoveDirectory { directory: root(), name: name("d"), who });
+    assert_eq!(world.result(removed), Ok(Answer::Done));
+    world.reply_done(&asked, Ok(Body::Directory(Box::new(view))));
+    world.pass(Duration::from_millis(50));
+    let sent = world.take_request();
+    assert!(matches!(steps_of(&sent).0[0].change, Change::RemoveDirectory { .. }), "{sent:?}");
+    done(&mut world, &sent);
+    let changed = world.take_request();
+    assert!(matches!(changed.call, Call::Create { .. }), "{changed:?}");
 }
 
 #[test]
