@@ -213,7 +213,7 @@ impl MetaServer {
             let mine = assigned.owner == self.id;
             let holds = assigned.members.contains(&self.id);
             if let Some(copy) = self.copies.get_mut(&assigned.serial) {
-                if copy.is_news(assigned.epoch) {
+                if copy.is_news(assigned.epoch) && !self.config.planted(Mutant::NoGraceAfterRestart) {
                     self.pairs.is_named(now.mono, assigned.owner);
                 }
                 copy.on_registered(assigned.epoch, holds);
