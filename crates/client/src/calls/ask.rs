@@ -6,6 +6,7 @@ use crate::state::{Answered, DataAnswer, DataFailure, Phase};
 use bearing_proto::client::{Call, LeaseKey, RenameMode};
 use bearing_proto::data::DataCall;
 use bearing_types::{ChunkId, Code, NodeId, Position, ServerId};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// How often it is looked whether the owner of what has lapsed has answered.
@@ -70,34 +71,32 @@ impl Context {
         call: Call,
         take: impl FnOnce(&mut State, Answered) -> R,
     ) -> Result<R, Code> {
-        // A directory may have become ours since the operation found that it is not.
-        let held = |state: &mut State| {
-            keys.iter().find_map(|key| match key {
-                LeaseKey::Content(directory) => state.delegations.is_ours(*directory).then_some(*directory),
+        let directories: Vec<NodeId> = keys
+            .iter()
+            .filter_map(|key| match key {
+                LeaseKey::Content(directory) => Some(*directory),
                 _ => None,
             })
+            .collect();
+        let among = |is_so: &dyn Fn(&State, NodeId) -> bool| {
+            self.with(|state| directories.iter().copied().find(|directory| is_so(state, *directory)))
         };
-        // Or have been removed here, of which its home is yet to hear.
-        let removed = |state: &mut State| {
-            keys.iter().find_map(|key| match key {
-                LeaseKey::Content(directory) => {
-                    state.delegations.tablet_to_remove(*directory).map(|_| *directory)
-                }
-                _ => None,
-            })
-        };
-        let (by_itself, mut told) = (changed_by_itself(&call), false);
+        let (by_itself, mut told) = (changed_by_itself(&call), BTreeSet::new());
+        // A directory may have become ours since the operation found that it is not. Or it was removed here,
+        // of which its home is yet to hear.
         loop {
-            if let Some(directory) = self.with(held) {
+            if let Some(directory) = among(&|state, directory| state.delegations.is_ours(directory)) {
                 // Boxed, because what is written out on the way is a change too, of files alone.
                 Box::pin(self.suspend(directory)).await;
             } else if let Some(node) =
                 self.with(|state| by_itself.filter(|node| state.delegations.is_our_node(*node)))
             {
                 Box::pin(self.publish_node(node)).await;
-            } else if let Some(directory) = self.with(removed).filter(|_| !told) {
+            } else if let Some(directory) = among(&|state, directory| {
+                !told.contains(&directory) && state.delegations.tablet_to_remove(directory).is_some()
+            }) {
+                told.insert(directory);
                 Box::pin(self.settled(directory)).await;
-                told = true;
             } else {
                 break;
             }
