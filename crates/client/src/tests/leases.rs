@@ -131,6 +131,15 @@ fn a_recall_of_a_whole_tablet_drops_everything_that_lies_in_it() {
 }
 
 #[test]
+fn a_recall_of_a_whole_tablet_names_no_file_whose_lease_is_over() {
+    let mut world = with_name_cached();
+    world.pass(Duration::from_secs(10));
+    world.recall(4, vec![]);
+    let (_, what) = world.invalidations.remove(0);
+    assert_eq!(what, [Invalidation::Node { node: NodeId::ROOT }], "the kernel drops them one by one");
+}
+
+#[test]
 fn what_the_kernel_may_have_is_taken_from_it_before_it_is_forgotten_here() {
     let mut world = World::open_with(ClientConfig { names_max: 1, ..config() });
     let ticket = world.start(Operation::Root);

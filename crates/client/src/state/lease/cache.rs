@@ -220,7 +220,8 @@ impl Cache {
             }
         }
         for (node, cached) in self.nodes.iter() {
-            if block.contains(cached.home) {
+            // Mostly there are many more whose leases are over, and the kernel drops those one by one.
+            if block.contains(cached.home) && cached.held.kernel_may_have(now) {
                 keys.push(LeaseKey::File(*node));
             }
         }
@@ -279,12 +280,26 @@ impl Cache {
     }
 
     /// Holds what is known of a node that is no directory. Gives what the kernel has to forget for it.
-    pub fn keep_node(&mut self, view: &NodeView, until: Mono, now: Mono) -> Option<Invalidation> {
-        let NodeView { attributes, may_open, extended, .. } = *view;
+    pub fn keep_node(
+        &mut self,
+        view: &NodeView,
+        until: Mono,
+        now: Mono,
+    ) -> impl Iterator<Item = Invalidation> + use<> {
+        let NodeView { attributes, mut may_open, extended, .. } = *view;
         let Handle { node, home } = view.node;
-        let cached = CachedNode { home, attributes, held: Held::until(until), may_open, extended };
-        let (node, _) = self.nodes.insert(node, cached).filter(|(_, gone)| gone.held.kernel_may_have(now))?;
-        Some(Invalidation::Node { node })
+        let (mut held, mut shortened) = (Held::until(until), false);
+        if let Some(before) = self.nodes.peek(&node) {
+            // A shorter lease does not end a longer one that lives: the kernel may have been told of that. Of
+            // one that a change of our own ended it has to hear now: no recall would name the node then.
+            held = held.longer(before.held, now);
+            may_open &= before.may_open || held.end() == Held::until(until).end();
+            shortened = before.held.end() > held.end();
+        }
+        let cached = CachedNode { home, attributes, held, may_open, extended };
+        let evicted = self.nodes.insert(node, cached).filter(|(_, gone)| gone.held.kernel_may_have(now));
+        let evicted = evicted.map(|(node, _)| node);
+        shortened.then_some(node).into_iter().chain(evicted).map(|node| Invalidation::Node { node })
     }
 
     /// The same of a directory.
