@@ -10,7 +10,7 @@ use crate::context::{Context, State};
 use crate::event::{Command, Invalidation, Note};
 use crate::operation::{Answer, OpenFile, Operation};
 use crate::state::Phase;
-use bearing_types::{Block, Code};
+use bearing_types::{Block, Code, Mono};
 
 impl State {
     /// Whether the session is to be followed by another one.
@@ -45,7 +45,9 @@ impl State {
             self.lose_tablet(tablet);
         }
         let mut kernel = Vec::new();
-        self.cache.recall_block(Block::RING, self.io.now.mono, &mut kernel);
+        // The kernel does not count the time for which a machine is suspended: what is over for us it may go
+        // by yet.
+        self.cache.recall_block(Block::RING, Mono::ZERO, &mut kernel);
         kernel.extend(self.files.in_use().map(|node| Invalidation::Node { node }));
         self.delegations.recall_names_in(Block::RING, self.io.now.mono, &mut kernel);
         self.invalidate(kernel);

@@ -185,6 +185,7 @@ impl State {
         if until.is_none() && !ours.made_here {
             return None;
         }
+        let until = until.filter(|_| self.delegations.drains == 0);
         let Ours { attributes, extended, made_here, .. } = *ours;
         Some(Seen { node: ours.handle(node), attributes, until, may_open: made_here, extended })
     }

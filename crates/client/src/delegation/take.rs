@@ -298,6 +298,7 @@ impl Context {
                     kernel.extend(image.nodes_in_kernel());
                 }
             }
+            state.delegations.drains += 1;
             let kept_until = state.delegations.names_kept_until(tablet, state.io.now.mono);
             Some((incarnation, kept_until, state.invalidate_and_tell(kernel)))
         });
@@ -306,6 +307,7 @@ impl Context {
         if !self.with(|state| state.io.config.planted(Mutant::AnswerBeforeSteps)) {
             self.give_back((tablet, incarnation), &directories, kept_until).await;
         }
+        self.with(|state| state.delegations.drains -= 1);
     }
 
     /// Gives back what was not used for longest, if too much is held.

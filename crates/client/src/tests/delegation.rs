@@ -253,8 +253,15 @@ fn what_somebody_writes_here_takes_the_set_id_bits_of_a_file_away_before_it_is_a
 #[test]
 fn a_call_back_is_answered_after_the_kernel_forgot_and_the_last_step_is_done() {
     let mut world = with_root();
-    world.start(make("c"));
+    let ticket = world.start(make("c"));
+    let c = world.found(ticket).node;
+    let kept = |world: &mut World| {
+        let ticket = world.start(Operation::Attributes { node: c, file_type: FileType::Symlink });
+        world.found(ticket).attributes_remaining.0
+    };
+    assert!(kept(&mut world) > Duration::from_secs(2));
     world.recall(7, vec![LeaseKey::Delegation(NodeId::ROOT)]);
+    assert_eq!(kept(&mut world), Duration::ZERO, "the kernel would keep that after it is given back");
     let (number, forgotten) = world.invalidations.pop().unwrap();
     let is_node = |what: &Invalidation| matches!(what, Invalidation::Node { .. });
     assert!(forgotten.len() == 2 && forgotten.iter().all(is_node), "names are kept: {forgotten:?}");

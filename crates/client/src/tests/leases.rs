@@ -133,10 +133,28 @@ fn a_recall_of_a_whole_tablet_drops_everything_that_lies_in_it() {
 #[test]
 fn a_recall_of_a_whole_tablet_names_no_file_whose_lease_is_over() {
     let mut world = with_name_cached();
-    world.pass(Duration::from_secs(10));
+    world.pass(Duration::from_secs(11));
     world.recall(4, vec![]);
     let (_, what) = world.invalidations.remove(0);
     assert_eq!(what, [Invalidation::Node { node: NodeId::ROOT }], "the kernel drops them one by one");
+}
+
+#[test]
+fn a_recall_of_a_whole_tablet_names_a_file_that_the_kernel_was_told_of_under_a_longer_lease_before() {
+    let mut world = with_name_cached();
+    let ticket = world.start(lookup("a"));
+    world.found(ticket);
+    // A change of ours that is refused: we ask again, and the kernel goes on to go by what it was told.
+    let unlink = Operation::Unlink { directory: root(), name: name("a"), who: Credentials::ROOT };
+    world.start(unlink);
+    world.refuse_one(Code::NotPermitted);
+    let ticket = world.start(lookup("a"));
+    world.answer_one(entry(file(5, "a"), 300));
+    world.found(ticket);
+    world.pass(Duration::from_secs(3));
+    world.recall(4, vec![]);
+    let (_, what) = world.invalidations.remove(0);
+    assert!(what.contains(&Invalidation::Node { node: NodeId(5) }), "{what:?}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::tables::Bounded;
 use bearing_proto::client::{DirectoryView, EntryView, Handle, LeaseKey, NodeView};
 use bearing_proto::grant::GrantBody;
 use bearing_types::{Attributes, Block, FileType, Mono, Name, NameHash, NodeId, Position, Wall};
+use std::time::Duration;
 
 #[derive(Debug)]
 struct CachedDirectory {
@@ -41,9 +42,24 @@ struct CachedNode {
     home: Position,
     attributes: Attributes,
     held: Held,
+    /// By how much, in milliseconds, the kernel may have been told to go by it for longer: under an earlier
+    /// lease.
+    told_longer: u16,
     /// Whether the lease is the right to open the file.
     may_open: bool,
     extended: bool,
+}
+
+impl CachedNode {
+    fn told_until(&self) -> Mono {
+        self.held.end().after(Duration::from_millis(self.told_longer.into()))
+    }
+
+    /// The kernel is told for how long, and counts from when it hears of it.
+    fn kernel_may_go_by_it(&self, now: Mono) -> bool {
+        const LATE: Duration = Duration::from_secs(1);
+        now < self.told_until().after(LATE)
+    }
 }
 
 /// A directory that may be used now.
@@ -211,7 +227,7 @@ impl Cache {
         }
     }
 
-    /// A recall of everything that lies in a block.
+    /// A recall of everything that lies in a block. Files are named that the kernel may go by at a time.
     pub fn recall_block(&mut self, block: Block, now: Mono, kernel: &mut Vec<Invalidation>) {
         let mut keys = Vec::new();
         for (node, cached) in self.directories.iter() {
@@ -221,7 +237,7 @@ impl Cache {
         }
         for (node, cached) in self.nodes.iter() {
             // Mostly there are many more whose leases are over, and the kernel drops those one by one.
-            if block.contains(cached.home) && cached.held.kernel_may_have(now) {
+            if block.contains(cached.home) && cached.kernel_may_go_by_it(now) {
                 keys.push(LeaseKey::File(*node));
             }
         }
@@ -280,26 +296,16 @@ impl Cache {
     }
 
     /// Holds what is known of a node that is no directory. Gives what the kernel has to forget for it.
-    pub fn keep_node(
-        &mut self,
-        view: &NodeView,
-        until: Mono,
-        now: Mono,
-    ) -> impl Iterator<Item = Invalidation> + use<> {
-        let NodeView { attributes, mut may_open, extended, .. } = *view;
+    pub fn keep_node(&mut self, view: &NodeView, until: Mono, now: Mono) -> Option<Invalidation> {
+        let NodeView { attributes, may_open, extended, .. } = *view;
         let Handle { node, home } = view.node;
-        let (mut held, mut shortened) = (Held::until(until), false);
-        if let Some(before) = self.nodes.peek(&node) {
-            // A shorter lease does not end a longer one that lives: the kernel may have been told of that. Of
-            // one that a change of our own ended it has to hear now: no recall would name the node then.
-            held = held.longer(before.held, now);
-            may_open &= before.may_open || held.end() == Held::until(until).end();
-            shortened = before.held.end() > held.end();
-        }
-        let cached = CachedNode { home, attributes, held, may_open, extended };
-        let evicted = self.nodes.insert(node, cached).filter(|(_, gone)| gone.held.kernel_may_have(now));
-        let evicted = evicted.map(|(node, _)| node);
-        shortened.then_some(node).into_iter().chain(evicted).map(|node| Invalidation::Node { node })
+        let before = self.nodes.peek(&node).map_or(Mono::ZERO, CachedNode::told_until);
+        let held = Held::until(until);
+        let told_longer = before.since(held.end()).as_nanos().div_ceil(1_000_000);
+        let told_longer = u16::try_from(told_longer).unwrap_or(u16::MAX);
+        let cached = CachedNode { home, attributes, held, told_longer, may_open, extended };
+        let (node, _) = self.nodes.insert(node, cached).filter(|(_, gone)| gone.kernel_may_go_by_it(now))?;
+        Some(Invalidation::Node { node })
     }
 
     /// The same of a directory.

@@ -26,6 +26,9 @@ pub(crate) struct Delegations {
     /// Directories that are being given back. Until their home has said that they are, its doing so may come
     /// late, and would end what is lent then.
     returning: BTreeSet<NodeId>,
+    /// So many times directories are being given back now: the kernel may keep nothing of what is ours, as it
+    /// was made to forget what it had.
+    pub drains: usize,
     /// Directories that are asked for, suspended or given back, and who waits for that.
     moving: BTreeMap<NodeId, Vec<Promise<()>>>,
     worth: Worths,
@@ -78,6 +81,7 @@ impl Delegations {
             suspended: BTreeMap::new(),
             kept: BTreeMap::new(),
             returning: BTreeSet::new(),
+            drains: 0,
             moving: BTreeMap::new(),
             worth: Worths::default(),
             incarnations: 0,
