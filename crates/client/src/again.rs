@@ -49,7 +49,7 @@ impl State {
         // by yet.
         self.cache.recall_block(Block::RING, Mono::ZERO, &mut kernel);
         kernel.extend(self.files.in_use().map(|node| Invalidation::Node { node }));
-        self.delegations.recall_names_in(Block::RING, self.io.now.mono, &mut kernel);
+        self.delegations.recall_names_in(Block::RING, Mono::ZERO, &mut kernel);
         self.invalidate(kernel);
     }
 }

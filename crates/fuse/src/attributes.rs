@@ -50,11 +50,11 @@ pub(crate) struct Kept {
 impl Kept {
     /// What remains of the leases behind an answer; nothing when it may have been recalled since.
     pub fn of(found: &Found, trust: Trust) -> Kept {
-        if trust == Trust::Gone {
+        let Trust::Whole(age) = trust else {
             return Kept { name: Duration::ZERO, attributes: Duration::ZERO };
-        }
-        let Remaining(name) = found.name_remaining;
-        let Remaining(attributes) = found.attributes_remaining;
+        };
+        let left = |Remaining(said): Remaining| said.saturating_sub(age);
+        let (name, attributes) = (left(found.name_remaining), left(found.attributes_remaining));
         let longest = if found.attributes.is_directory() { DIRECTORY_KEPT_MAX } else { Duration::MAX };
         Kept { name, attributes: attributes.min(longest) }
     }
@@ -148,12 +148,22 @@ mod tests {
         let mut node = found(7, FileType::Directory);
         node.name_remaining = Remaining(Duration::from_secs(30));
         node.attributes_remaining = Remaining(Duration::from_secs(30));
-        let kept = Kept::of(&node, Trust::Whole);
+        let now = Trust::Whole(Duration::ZERO);
+        let kept = Kept::of(&node, now);
         assert_eq!((kept.name, kept.attributes), (Duration::from_secs(30), DIRECTORY_KEPT_MAX));
         assert_eq!(kept.both(), DIRECTORY_KEPT_MAX);
         node.attributes.file_type = FileType::Regular;
-        assert_eq!(Kept::of(&node, Trust::Whole).attributes, Duration::from_secs(30));
+        assert_eq!(Kept::of(&node, now).attributes, Duration::from_secs(30));
         assert_eq!(Kept::of(&node, Trust::Gone).both(), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_was_said_before_a_request_waited_for_others_is_kept_for_less_by_that() {
+        let mut node = found(7, FileType::Regular);
+        node.name_remaining = Remaining(Duration::from_secs(2));
+        node.attributes_remaining = Remaining(Duration::from_secs(3));
+        let kept = Kept::of(&node, Trust::Whole(Duration::from_millis(2_500)));
+        assert_eq!((kept.name, kept.attributes), (Duration::ZERO, Duration::from_millis(500)));
     }
 
     #[test]

@@ -5,9 +5,13 @@
 //! been. If there was one since, its reply gives the kernel nothing to keep. An invalidation waits until
 //! replies that are being written are written, which takes microseconds; it never waits for a server, so
 //! nothing here can wait in a circle.
+//!
+//! An answer says how long it holds from when it was given. Its reply may have to wait for others, in a
+//! listing for the slowest of many, so the reply takes off how long the request took.
 
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -19,8 +23,8 @@ pub(crate) struct Gate {
 /// Whether what an answer says can still be relied on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// Its leases hold.
-    Whole,
+    /// Its leases hold. What remains of them was said so long ago at most.
+    Whole(Duration),
     /// They may have been recalled. It was true when it was asked for.
     Gone,
 }
@@ -30,12 +34,13 @@ pub(crate) enum Trust {
 pub(crate) struct Turn<'a> {
     gate: &'a Gate,
     seen: u64,
+    began: Instant,
 }
 
 impl Gate {
     /// A request begins. To be called before it asks anything.
     pub fn enter(&self) -> Turn<'_> {
-        Turn { gate: self, seen: self.invalidations.load(Ordering::SeqCst) }
+        Turn { gate: self, seen: self.invalidations.load(Ordering::SeqCst), began: Instant::now() }
     }
 
     /// An invalidation begins. On return, replies of requests that began before are either with the kernel or
@@ -51,7 +56,7 @@ impl Turn<'_> {
     pub fn tell(self, reply: impl FnOnce(Trust)) {
         let _replying = self.gate.replying.read().expect("no thread panics while it replies");
         let is_whole = self.gate.invalidations.load(Ordering::SeqCst) == self.seen;
-        reply(if is_whole { Trust::Whole } else { Trust::Gone });
+        reply(if is_whole { Trust::Whole(self.began.elapsed()) } else { Trust::Gone });
     }
 }
 
@@ -64,10 +69,10 @@ mod tests {
     fn an_answer_older_than_an_invalidation_is_not_trusted() {
         let gate = Gate::default();
         let (early, late) = (gate.enter(), gate.enter());
-        early.tell(|trust| assert_eq!(trust, Trust::Whole));
+        early.tell(|trust| assert!(matches!(trust, Trust::Whole(_))));
         gate.invalidate();
         late.tell(|trust| assert_eq!(trust, Trust::Gone));
-        gate.enter().tell(|trust| assert_eq!(trust, Trust::Whole));
+        gate.enter().tell(|trust| assert!(matches!(trust, Trust::Whole(_))));
     }
 
     #[test]
@@ -78,7 +83,7 @@ mod tests {
         std::thread::scope(|scope| {
             let mut invalidation = None;
             replying.tell(|trust| {
-                assert_eq!(trust, Trust::Whole);
+                assert!(matches!(trust, Trust::Whole(_)));
                 invalidation = Some(scope.spawn(|| {
                     gate.invalidate();
                     assert!(is_written.load(Ordering::SeqCst));

@@ -20,6 +20,7 @@ use bearing_types::{
     Acls, Attributes, Block, Code, Cookie, Credentials, FileType, Mode, Name, NameHash, NodeId, Permission,
     SetIds, Uid, Version, Wall,
 };
+use std::time::Duration;
 
 /// What came of deciding something here.
 pub(crate) enum Local<T> {
@@ -196,10 +197,16 @@ impl State {
             let image = self.image(directory);
             (image.tablet, image.draining)
         };
-        let (name_remaining, attributes_remaining) = self.ours_remaining(tablet, draining);
+        let (name_remaining, mut attributes_remaining) = self.ours_remaining(tablet, draining);
         let node = entry.node.node;
         let attributes = match entry.file_type {
-            FileType::Directory => self.delegations.directory(node)?.attributes,
+            FileType::Directory => {
+                let image = self.delegations.directory(node)?;
+                if image.draining {
+                    attributes_remaining = Remaining(Duration::ZERO);
+                }
+                image.attributes
+            }
             _ => self.files.overlaid(node, self.delegations.ours.get(node)?.attributes),
         };
         Some(Found { node: entry.node, attributes, name_remaining, attributes_remaining })
@@ -503,6 +510,10 @@ impl State {
         // A directory with another parent needs the move token; and what was lent with a directory is so no
         // more when it leaves it.
         if source != target && !ours.is_some_and(|ours| ours.made_here) {
+            return Local::Outside;
+        }
+        // What comes into a directory that is being given back the kernel was not made to forget.
+        if source != target && self.image(target).draining {
             return Local::Outside;
         }
         let (new_cookie, replaced) = match self.image(target).place(to.name) {

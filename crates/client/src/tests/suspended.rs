@@ -5,7 +5,7 @@ use super::servers::{Servers, steps_done};
 use super::world::*;
 use crate::*;
 use bearing_proto::Message;
-use bearing_proto::client::{Body, Call, Handle, LeaseKey, NewNode, Request};
+use bearing_proto::client::{Body, Call, Handle, LeaseKey, NewNode, RenameMode, Request};
 use bearing_proto::delegation::{Change, LentEntry, OPEN_TOLD_MAX, Step};
 use bearing_proto::grant::{OpenRights, OpenToken};
 use bearing_proto::keys::Key;
@@ -336,4 +336,40 @@ fn files_that_are_open_are_named_when_their_directory_is_given_back_however_many
     told.sort_unstable();
     expected.sort_unstable();
     assert_eq!(told, expected);
+}
+
+#[test]
+fn the_kernel_keeps_nothing_of_a_directory_that_is_called_back_though_its_name_stays_ours() {
+    let (handles, entries, below) = two_below(["called", "ours"]);
+    let mut world = with_root_and(entries, below);
+    let kept = |world: &mut World, text| {
+        let ticket = world.start(lookup(text));
+        world.found(ticket).attributes_remaining.0
+    };
+    assert!(kept(&mut world, "called") > Duration::ZERO);
+    world.recall(7, vec![LeaseKey::Delegation(handles[0].node)]);
+    assert_eq!(kept(&mut world, "called"), Duration::ZERO);
+    assert!(kept(&mut world, "ours") > Duration::ZERO);
+}
+
+#[test]
+fn what_is_moved_into_a_directory_that_is_called_back_is_moved_by_its_home() {
+    let (handles, entries, below) = two_below(["idle", "busy"]);
+    let mut world = with_root_and(entries, below);
+    let mut made = make("c");
+    if let Operation::Create { directory, .. } = &mut made {
+        *directory = handles[1];
+    }
+    let ticket = world.start(made);
+    world.found(ticket);
+    world.recall(7, vec![LeaseKey::Delegation(handles[0].node)]);
+    let ticket = world.start(Operation::Rename {
+        source: handles[1],
+        source_name: name("c"),
+        target: handles[0],
+        target_name: name("c"),
+        who: Credentials::ROOT,
+        mode: RenameMode::Replace,
+    });
+    assert!(!world.finished.contains_key(&ticket), "the kernel was told how long it may go by the file");
 }
