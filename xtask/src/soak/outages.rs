@@ -35,7 +35,7 @@ const FROZEN: Duration = Duration::from_secs(10);
 /// So long a killed server is away at least: longer than others wait for it.
 const AWAY: Duration = Duration::from_millis(1_500);
 /// For so long after a kill nobody asks the servers how they are: that takes processor time from what is
-/// measured, and tripled the time to the first reply.
+/// measured.
 const UNWATCHED: Duration = Duration::from_millis(600);
 /// How long an outage, or making copies again, may take at all: thousands of tablets take minutes.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -227,7 +227,8 @@ impl Cache {
         }
     }
 
-    /// A recall of everything that lies in a block. Files are named that the kernel may go by at a time.
+    /// A recall of everything that lies in a block. Of files only those are named that the kernel may still
+    /// go by.
     pub fn recall_block(&mut self, block: Block, now: Mono, kernel: &mut Vec<Invalidation>) {
         let mut keys = Vec::new();
         for (node, cached) in self.directories.iter() {
