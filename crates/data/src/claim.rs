@@ -64,7 +64,7 @@ impl Claim {
 
     /// Takes an answer, if it is to the question that is open.
     pub fn take(&mut self, told: &Told) -> Claimed {
-        if told.id != self.number {
+        if told.id != self.number || told.result == Ok(TellBody::Slow) {
             return Claimed::Nothing;
         }
         self.number += 1;
@@ -72,9 +72,8 @@ impl Claim {
             Ok(TellBody::Swapped(_)) => Claimed::Ours,
             Ok(TellBody::Register(register)) => self.compare(register.as_ref()),
             Ok(TellBody::Conflict { present, .. }) => self.compare(present.first()),
-            Ok(TellBody::Registers(_) | TellBody::Sessions(_) | TellBody::Tablets(_)) | Err(_) => {
-                Claimed::Nothing
-            }
+            Ok(TellBody::Registers(_) | TellBody::Sessions(_) | TellBody::Tablets(_) | TellBody::Slow)
+            | Err(_) => Claimed::Nothing,
         }
     }
 

@@ -98,8 +98,6 @@ pub struct Config {
     pub ring_look_interval: Duration,
     /// A server that cannot serve what it took for so long links the ring anew nevertheless.
     pub relink_patience: Duration,
-    /// How often the coordinator is asked for a newer map.
-    pub map_interval: Duration,
     /// Node ids taken from the common counter at a time; more are taken when half of them are used.
     pub id_range: u32,
     /// Operations of clients and other servers under way at the same time. Nobody gets more than a share of
@@ -217,7 +215,6 @@ impl Config {
             ring_ping_timeout: Duration::from_millis(500),
             ring_look_interval: Duration::from_millis(500),
             relink_patience: Duration::from_secs(5),
-            map_interval: Duration::from_millis(500),
             id_range: 1 << 20,
             jobs_max: 8192,
             sweeps_max: 64,

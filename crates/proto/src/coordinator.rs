@@ -6,13 +6,12 @@ use crate::enrolment::EnrolmentName;
 use crate::sessions::SessionsView;
 use crate::tablets::TabletsView;
 use bearing_placement::{Scheme, Tablet};
-use bearing_seams::{Changes, Coordinator, EngineError, EngineResult, Entry, RegisterChange, Swap};
+use bearing_seams::RegisterChange;
 use bearing_types::{
     Block, Epoch, FilesystemId, LogIndex, NameKey, NodeId, ServerId, Squash, TabletSerial, Wall,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
 use std::fmt;
 
 /// The key prefix of tablets; `tablet/<start in hex>/<prefix bits>` holds a [`bearing_placement::Tablet`].
@@ -217,12 +216,20 @@ pub enum AskCall {
         /// The tablets, [`COMPARED_MAX`] at most.
         tablets: Vec<TabletSerial>,
     },
+    /// Like [`AskCall::Changes`], but answered only when something has changed.
+    Await {
+        /// The prefix.
+        prefix: String,
+        /// The version that the asker has seen; 0: none, which is answered at once.
+        since: u64,
+    },
 }
 
 /// So many tablets are compared at a time.
 pub const COMPARED_MAX: usize = 64;
-/// So many registers a swap changes at most.
-pub const SWAP_MAX: usize = 8_192;
+/// So many registers a swap changes at most: etcd takes 128 operations in a transaction as it comes, and a
+/// register may need two.
+pub const SWAP_MAX: usize = 60;
 
 impl AskCall {
     /// A compare-and-swap of one register, see [`RegisterChange::new`].
@@ -260,6 +267,8 @@ pub enum TellBody {
     Sessions(SessionsView),
     /// What a metadata server has of tablets.
     Tablets(TabletsView),
+    /// The question came before and is being worked on, or waits for a change: the answer will come.
+    Slow,
 }
 
 /// What changed under a prefix after a version.
@@ -286,128 +295,11 @@ pub struct Register {
     pub value: Vec<u8>,
 }
 
-/// What a coordinator answers. It decides nothing; compare-and-swap is the engine's. But it changes nothing
-/// in registers that were put back from an older copy: epochs that were had already would be given away
-/// again. So who wants a tablet says first up to which version it knows the registers.
-#[derive(Clone, Debug, Default)]
-pub struct Registrar {
-    older: bool,
-    /// Servers that have asked what changed.
-    met: BTreeSet<ServerId>,
-}
-
-impl Registrar {
-    /// Somebody asked who knows a version that these registers never had.
-    pub fn has_older(&self) -> bool {
-        self.older
-    }
-
-    /// What a coordinator with these registers answers a server.
-    pub fn answer(&mut self, registers: &mut dyn Coordinator, asker: ServerId, ask: Ask) -> Told {
-        let result = self.body(registers, asker, ask.call).map_err(|error| error.to_string());
-        Told { id: ask.id, result }
-    }
-
-    fn body(
-        &mut self,
-        registers: &mut dyn Coordinator,
-        asker: ServerId,
-        call: AskCall,
-    ) -> EngineResult<TellBody> {
-        match call {
-            AskCall::Read { key } => Ok(TellBody::Register(registers.read(&key)?.map(register))),
-            AskCall::Changes { prefix, since } => {
-                let Changes { version, whole, found } = registers.changes(&prefix, since)?;
-                self.older |= since > version;
-                self.met.insert(asker);
-                let present = found.present.into_iter().map(register).collect();
-                Ok(TellBody::Registers(RegisterChanges { version, whole, present, absent: found.absent }))
-            }
-            AskCall::Swap { changes } => {
-                self.check_swap(asker, &changes)?;
-                match registers.swap(&changes)? {
-                    Swap::Done(version) => Ok(TellBody::Swapped(version)),
-                    Swap::Conflict(found) => Ok(TellBody::Conflict {
-                        present: found.present.into_iter().map(register).collect(),
-                        absent: found.absent,
-                    }),
-                }
-            }
-            AskCall::Sessions | AskCall::Tablets | AskCall::Compare { .. } => {
-                Err(EngineError::Failed { doing: "only metadata servers know that".to_owned() })
-            }
-        }
-    }
-
-    fn check_swap(&self, asker: ServerId, changes: &[RegisterChange]) -> EngineResult<()> {
-        let of_tablets = changes.iter().any(|change| change.key.starts_with(TABLET_PREFIX));
-        let doing = if self.older {
-            "change registers that are older than servers know; put the newest copy of them back".to_owned()
-        } else if of_tablets && !self.met.contains(&asker) {
-            "change registers of tablets for one that has not asked what changed".to_owned()
-        } else {
-            return check_keys(changes);
-        };
-        Err(EngineError::Failed { doing })
-    }
-}
-
-fn check_keys(changes: &[RegisterChange]) -> EngineResult<()> {
-    let doing = if changes.len() > SWAP_MAX {
-        format!("{} registers in one swap: {SWAP_MAX} at most", changes.len())
-    } else {
-        let mut keys = BTreeSet::new();
-        match changes.iter().find(|change| !keys.insert(&change.key)) {
-            Some(twice) => format!("the register {} twice in one swap", twice.key),
-            None => return Ok(()),
-        }
-    };
-    Err(EngineError::Failed { doing })
-}
-
-fn register(entry: Entry) -> Register {
-    Register { key: entry.key, version: entry.version, value: entry.value }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bearing_seams::MemCoordinator;
     use bearing_types::Position;
     use proptest::prelude::*;
-
-    fn swap(expected: Option<u64>, value: &[u8]) -> AskCall {
-        AskCall::swap("server/1".into(), expected, Some(value.to_vec()))
-    }
-
-    fn told(registers: &mut MemCoordinator, call: AskCall) -> TellBody {
-        let told = Registrar::default().answer(registers, ServerId(1), Ask { id: 7, call });
-        assert_eq!(told.id, 7);
-        told.result.expect("registers in memory never fail")
-    }
-
-    #[test]
-    fn nothing_is_changed_in_registers_that_are_older_than_a_server_knows() {
-        let mut older = MemCoordinator::default();
-        told(&mut older, swap(None, b"1"));
-        let mut newest = older.clone();
-        told(&mut newest, swap(Some(1), b"2"));
-
-        let mut registrar = Registrar::default();
-        let mut answer = |registers: &mut MemCoordinator, asker, call| {
-            registrar.answer(registers, ServerId(asker), Ask { id: 1, call }).result
-        };
-        let tablet = || AskCall::swap(tablet_key(Block::RING), None, Some(Vec::new()));
-        let error = answer(&mut older, 1, tablet()).unwrap_err();
-        assert!(error.contains("has not asked what changed"), "{error}");
-        let listed = |since| AskCall::Changes { prefix: String::new(), since };
-        answer(&mut older, 1, listed(0)).unwrap();
-        answer(&mut older, 2, listed(2)).unwrap();
-        for call in [tablet(), swap(Some(1), b"3")] {
-            let error = answer(&mut older, 1, call).unwrap_err();
-            assert!(error.contains("older than servers know"), "{error}");
-        }
-    }
 
     #[test]
     fn the_key_of_a_tablet_says_its_block() {
@@ -417,45 +309,6 @@ mod tests {
         for key in ["server/1", "tablet/0", "tablet/0/0", "tablet/0000000000000001/3"] {
             assert_eq!(block_of_key(key), None, "{key}");
         }
-    }
-
-    #[test]
-    fn a_swap_over_an_old_version_shows_what_is_there() {
-        let mut registers = MemCoordinator::default();
-        let TellBody::Swapped(version) = told(&mut registers, swap(None, b"a")) else { panic!("swaps") };
-        let there = Register { key: "server/1".into(), version, value: b"a".to_vec() };
-        let conflict = TellBody::Conflict { present: vec![there], absent: vec![] };
-        assert_eq!(told(&mut registers, swap(None, b"b")), conflict);
-    }
-
-    #[test]
-    fn changes_are_told_once_to_who_says_what_it_has_seen() {
-        let mut registers = MemCoordinator::default();
-        told(&mut registers, swap(None, b"a"));
-        let changes = |since| AskCall::Changes { prefix: "server/".into(), since };
-        let TellBody::Registers(all) = told(&mut registers, changes(0)) else { panic!("registers") };
-        assert!(all.whole && all.present.len() == 1, "{all:?}");
-        let version = all.version;
-        let tells = |version, absent| {
-            TellBody::Registers(RegisterChanges { version, whole: false, present: vec![], absent })
-        };
-        assert_eq!(told(&mut registers, changes(version)), tells(version, vec![]));
-        told(&mut registers, AskCall::swap("server/1".into(), Some(version), None));
-        let removed = tells(version + 1, vec!["server/1".to_owned()]);
-        assert_eq!(told(&mut registers, changes(version)), removed);
-    }
-
-    #[test]
-    fn a_swap_of_too_many_registers_or_of_one_twice_is_refused() {
-        let mut registers = MemCoordinator::default();
-        let mut refused = |count: usize, distinct: usize| {
-            let change = |at| RegisterChange::new(format!("k/{}", at % distinct), None, Some(vec![]));
-            let call = AskCall::Swap { changes: (0..count).map(change).collect() };
-            Registrar::default().answer(&mut registers, ServerId(1), Ask { id: 1, call }).result.unwrap_err()
-        };
-        assert!(refused(SWAP_MAX + 1, SWAP_MAX + 1).contains("8193 registers in one swap"));
-        assert!(refused(3, 2).contains("k/0 twice"));
-        assert_eq!(registers.changes("", 0).unwrap().version, 0);
     }
 
     fn tablet() -> Tablet {

@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The newest version of the protocol that this program speaks.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 72;
 /// The largest packet on a stream, in bytes.
@@ -515,12 +515,12 @@ mod tests {
     #[test]
     fn another_version_is_refused_by_its_number() {
         let (key, mut packet) = sealed();
-        packet[4] = 10;
-        assert_eq!(open(&packet, Some(&key)), Err(PacketError::Version(10)));
+        packet[4] = 11;
+        assert_eq!(open(&packet, Some(&key)), Err(PacketError::Version(11)));
         packet[4] = 5;
         let message = open(&packet[..48], Some(&key)).unwrap_err().to_string();
         assert!(
-            message.contains("version 5") && message.contains("speaks 9") && message.contains("install"),
+            message.contains("version 5") && message.contains("speaks 10") && message.contains("install"),
             "{message}"
         );
     }

@@ -24,6 +24,7 @@ pub mod map;
 pub mod notice;
 pub mod operation;
 pub mod peer;
+pub mod registrar;
 pub mod replication;
 pub mod ring;
 pub mod rules;

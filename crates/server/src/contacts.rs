@@ -19,41 +19,45 @@ use std::time::Duration;
 
 /// The machine's questions have this bit, ours do not.
 pub const MACHINE_ASKS: u64 = 1 << 63;
-/// An unanswered question is asked again after so long.
+/// An unanswered question is asked again after so long at first. The pauses double.
 const REPEAT: Duration = Duration::from_millis(200);
-/// How often others' addresses and the revoked enrolments are asked for, in turn: what is revoked is refused
-/// within a second.
-const POLL: Duration = Duration::from_millis(300);
+/// The longest pause. A coordinator that was started anew knows of no question: what is revoked is refused
+/// within a second all the same.
+const REPEAT_MAX: Duration = Duration::from_millis(800);
 /// How long the coordinator may be silent before it is worth a line in the log.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// What is to be found out or done next.
+/// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    /// What the coordinator has of this server.
-    ReadEntry,
-    /// Write it anew over this version.
-    WriteEntry(Option<u64>),
+enum Subject {
+    /// This server's own entry: what it is, then to write it anew.
+    Entry,
     /// Others' addresses.
-    ListServers,
+    Servers,
     /// Which enrolments were revoked.
-    ListEnrolments,
+    Enrolments,
+}
+
+/// A question that is not answered yet.
+#[derive(Debug)]
+struct Question {
+    subject: Subject,
+    ask: Ask,
+    due: Mono,
+    pause: Duration,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub struct Contacts {
     entry: ServerEntry,
-    step: Step,
-    /// The number of the last question, which its repeats have too.
+    /// The number of the last question; repeats have the same.
     number: u64,
-    /// Whether it is not answered yet.
-    open: bool,
+    open: Vec<Question>,
     /// Up to which version others' addresses are known; 0 at first.
     servers_seen: u64,
     enrolments_seen: u64,
     revoked: BTreeSet<EnrolmentName>,
-    due: Mono,
     answered: bool,
     registered: bool,
     began: Option<Mono>,
@@ -62,23 +66,25 @@ pub struct Contacts {
 }
 
 impl Contacts {
-    /// The contacts of a server that was just started.
-    pub fn new(me: Daemon) -> Contacts {
-        Contacts {
-            entry: ServerEntry { server: me.name.server(), kind: me.name.kind, address: me.address },
-            step: Step::ReadEntry,
-            number: 0,
-            open: false,
+    /// The contacts of a server that was just started. Questions are numbered from `first`, by which those of
+    /// its earlier lives are not meant.
+    pub fn new(me: Daemon, first: u64) -> Contacts {
+        let entry = ServerEntry { server: me.name.server(), kind: me.name.kind, address: me.address };
+        let mut contacts = Contacts {
+            entry,
+            number: first & !MACHINE_ASKS,
+            open: Vec::new(),
             servers_seen: 0,
             enrolments_seen: 0,
             revoked: BTreeSet::new(),
-            due: Mono::ZERO,
             answered: false,
             registered: false,
             began: None,
             complained: false,
             refused: None,
-        }
+        };
+        contacts.ask(Subject::Entry, AskCall::Read { key: server_key(me.name.server()) });
+        contacts
     }
 
     /// Whether the coordinator has this server's present address.
@@ -98,32 +104,26 @@ impl Contacts {
 
     /// When [`Contacts::turn`] is due.
     pub fn next_wake(&self) -> Mono {
-        self.due
+        self.open.iter().map(|question| question.due).min().unwrap_or(Mono::ZERO)
+    }
+
+    fn ask(&mut self, subject: Subject, call: AskCall) {
+        self.number += 1;
+        let ask = Ask { id: self.number, call };
+        self.open.push(Question { subject, ask, due: Mono::ZERO, pause: REPEAT });
     }
 
     /// Asks what is due.
     pub fn turn(&mut self, now: Mono, post: &mut Post) {
         self.complain(now);
-        if now < self.due {
-            return;
+        for question in &mut self.open {
+            if now < question.due {
+                continue;
+            }
+            post.to_server(COORDINATOR, &Message::Ask(question.ask.clone()), &[]);
+            question.due = now.after(question.pause);
+            question.pause = (question.pause * 2).min(REPEAT_MAX);
         }
-        self.number += u64::from(!self.open);
-        self.open = true;
-        let key = server_key(self.entry.server);
-        let call = match self.step {
-            Step::ReadEntry => AskCall::Read { key },
-            Step::WriteEntry(expected) => AskCall::swap(key, expected, Some(encode_register(&self.entry))),
-            Step::ListServers => {
-                AskCall::Changes { prefix: SERVER_PREFIX.to_owned(), since: self.servers_seen }
-            }
-            Step::ListEnrolments => {
-                AskCall::Changes { prefix: ENROLMENT_PREFIX.to_owned(), since: self.enrolments_seen }
-            }
-        };
-        post.to_server(COORDINATOR, &Message::Ask(Ask { id: self.number, call }), &[]);
-        // The answer to a listing sets no earlier time: the next one is due after the poll.
-        let is_listing = matches!(self.step, Step::ListServers | Step::ListEnrolments);
-        self.due = now.after(if is_listing { POLL } else { REPEAT });
     }
 
     /// Says once that the coordinator is awaited.
@@ -142,12 +142,13 @@ impl Contacts {
             return false;
         }
         // However late: a coordinator that always takes longer than the pause is heard all the same.
-        if *id == self.number && self.open {
+        if let Some(at) = self.open.iter().position(|question| question.ask.id == *id) {
             self.answered = true;
             match result {
+                Ok(TellBody::Slow) => {}
                 Ok(body) => {
-                    self.open = false;
-                    self.advance(body, post);
+                    let subject = self.open.swap_remove(at).subject;
+                    self.advance(subject, body, post);
                 }
                 Err(complaint) => tracing::warn!("the coordinator cannot answer: {complaint}"),
             }
@@ -155,25 +156,22 @@ impl Contacts {
         true
     }
 
-    fn advance(&mut self, body: &TellBody, post: &mut Post) {
-        match (self.step, body) {
-            (Step::ReadEntry, TellBody::Register(register)) => self.compare(register.as_ref()),
-            (_, TellBody::Conflict { present, .. }) => self.compare(present.first()),
-            (_, TellBody::Swapped(_)) => self.registered(),
-            (Step::ListEnrolments, TellBody::Registers(RegisterChanges { version, present, .. })) => {
+    fn advance(&mut self, subject: Subject, body: &TellBody, post: &mut Post) {
+        match (subject, body) {
+            (Subject::Entry, TellBody::Register(register)) => self.compare(register.as_ref()),
+            (Subject::Entry, TellBody::Conflict { present, .. }) => self.compare(present.first()),
+            (Subject::Entry, _) => self.registered(),
+            (Subject::Enrolments, TellBody::Registers(RegisterChanges { version, present, .. })) => {
                 self.enrolments_seen = *version;
-                self.step = Step::ListServers;
                 self.learn_enrolments(present, post);
+                self.await_news(Subject::Enrolments);
             }
-            (_, TellBody::Registers(RegisterChanges { version, present, .. })) => {
+            (Subject::Servers, TellBody::Registers(RegisterChanges { version, present, .. })) => {
                 self.servers_seen = *version;
-                self.step = Step::ListEnrolments;
-                for register in present {
-                    self.learn(register, post);
-                }
+                present.iter().for_each(|register| self.learn(register, post));
+                self.await_news(Subject::Servers);
             }
-            (Step::WriteEntry(_) | Step::ListServers | Step::ListEnrolments, TellBody::Register(_))
-            | (_, TellBody::Sessions(_) | TellBody::Tablets(_)) => {}
+            (Subject::Servers | Subject::Enrolments, _) => self.await_news(subject),
         }
     }
 
@@ -181,14 +179,23 @@ impl Contacts {
         if register.is_some_and(|register| register.value == encode_register(&self.entry)) {
             return self.registered();
         }
-        self.step = Step::WriteEntry(register.map(|register| register.version));
-        self.due = Mono::ZERO;
+        let expected = register.map(|register| register.version);
+        let value = Some(encode_register(&self.entry));
+        self.ask(Subject::Entry, AskCall::swap(server_key(self.entry.server), expected, value));
     }
 
     fn registered(&mut self) {
         self.registered = true;
-        self.step = Step::ListServers;
-        self.due = Mono::ZERO;
+        self.await_news(Subject::Servers);
+        self.await_news(Subject::Enrolments);
+    }
+
+    fn await_news(&mut self, subject: Subject) {
+        let (prefix, since) = match subject {
+            Subject::Enrolments => (ENROLMENT_PREFIX, self.enrolments_seen),
+            Subject::Servers | Subject::Entry => (SERVER_PREFIX, self.servers_seen),
+        };
+        self.ask(subject, AskCall::Await { prefix: prefix.to_owned(), since });
     }
 
     fn learn_enrolments(&mut self, registers: &[Register], post: &mut Post) {
@@ -238,13 +245,24 @@ mod tests {
         ServerEntry { server: me().name.server(), kind: me().name.kind, address: me().address }
     }
 
+    fn all_asked(post: &mut Post) -> Vec<Ask> {
+        let open = |packet: &[u8]| envelope::open(packet, Some(keys().packets())).unwrap().messages;
+        let messages = post.take_sealed().into_iter().flat_map(|sealed| open(&sealed.packet));
+        let ask = |message| match message {
+            Message::Ask(ask) => ask,
+            other => panic!("a question, not {other:?}"),
+        };
+        messages.map(ask).collect()
+    }
+
     fn asked(post: &mut Post) -> Ask {
-        let sealed = post.take_sealed();
-        let opened = envelope::open(&sealed[0].packet, Some(keys().packets())).unwrap();
-        match &opened.messages[..] {
-            [Message::Ask(ask)] => ask.clone(),
-            other => panic!("one question, not {other:?}"),
-        }
+        let [ask] = &all_asked(post)[..] else { panic!("one question") };
+        ask.clone()
+    }
+
+    fn listing_of<'a>(asks: &'a [Ask], listed: &str) -> &'a Ask {
+        let is_of = |ask: &&Ask| matches!(&ask.call, AskCall::Await { prefix, .. } if *prefix == listed);
+        asks.iter().find(is_of).expect("it is awaited")
     }
 
     fn changes(version: u64, present: Vec<Register>) -> TellBody {
@@ -259,7 +277,7 @@ mod tests {
     fn a_new_address_is_written_over_the_old_entry_and_others_are_learnt() {
         let coordinator = (COORDINATOR, ([127, 0, 0, 1], 1).into());
         let mut post = Post::new(me().name.server(), keys(), [coordinator]).with_known_starts();
-        let mut contacts = Contacts::new(me());
+        let mut contacts = Contacts::new(me(), 0);
         contacts.turn(Mono::ZERO, &mut post);
         let read = asked(&mut post);
         let key = server_key(me().name.server());
@@ -273,7 +291,7 @@ mod tests {
         tell(&mut contacts, &mut post, write.id, TellBody::Swapped(5));
         assert!(contacts.is_registered());
         contacts.turn(Mono::ZERO, &mut post);
-        let list = asked(&mut post);
+        let list = listing_of(&all_asked(&mut post), SERVER_PREFIX).clone();
         let other = ServerEntry {
             server: bearing_types::ServerId(3),
             kind: ServerKind::Metadata,
@@ -288,14 +306,14 @@ mod tests {
     fn a_newer_entry_of_another_server_stops_this_one_naming_both_versions() {
         let coordinator = (COORDINATOR, ([127, 0, 0, 1], 1).into());
         let mut post = Post::new(me().name.server(), keys(), [coordinator]).with_known_starts();
-        let mut contacts = Contacts::new(me());
+        let mut contacts = Contacts::new(me(), 0);
         contacts.turn(Mono::ZERO, &mut post);
         let read = asked(&mut post);
         let own =
             Register { key: server_key(me().name.server()), version: 1, value: encode_register(&me_entry()) };
         tell(&mut contacts, &mut post, read.id, TellBody::Register(Some(own)));
         contacts.turn(Mono::ZERO, &mut post);
-        let list = asked(&mut post);
+        let list = listing_of(&all_asked(&mut post), SERVER_PREFIX).clone();
         let mut value = encode_register(&me_entry());
         value[0] = 3;
         let newer = Register { key: "server/00000009".into(), version: 2, value };
@@ -307,38 +325,44 @@ mod tests {
     }
 
     #[test]
-    fn a_server_hears_of_a_revoked_enrolment_within_a_second() {
+    fn enrolments_are_awaited_all_the_time_and_asked_for_again_within_a_second() {
         let coordinator = (COORDINATOR, ([127, 0, 0, 1], 1).into());
         let mut post = Post::new(me().name.server(), keys(), [coordinator]).with_known_starts();
-        let mut contacts = Contacts::new(me());
-        let (mut now, mut asked_at) = (Mono::ZERO, Vec::new());
+        let mut contacts = Contacts::new(me(), 0);
+        contacts.turn(Mono::ZERO, &mut post);
+        let read = asked(&mut post);
         let own =
             Register { key: server_key(me().name.server()), version: 1, value: encode_register(&me_entry()) };
-        while asked_at.len() < 10 {
+        tell(&mut contacts, &mut post, read.id, TellBody::Register(Some(own)));
+        let (mut now, mut asked_at, mut seen) = (Mono::ZERO, Vec::new(), 0);
+        while asked_at.len() < 12 {
             now = contacts.next_wake().max(now);
             contacts.turn(now, &mut post);
-            let ask = asked(&mut post);
-            let body = match &ask.call {
-                AskCall::Changes { prefix, .. } => {
-                    if *prefix == ENROLMENT_PREFIX {
-                        asked_at.push(now);
+            for ask in all_asked(&mut post) {
+                let AskCall::Await { prefix, since } = &ask.call else { panic!("not {ask:?}") };
+                if *prefix == ENROLMENT_PREFIX {
+                    assert_eq!(*since, seen);
+                    asked_at.push(now);
+                    // Every third time something has changed; else it is known, and has not.
+                    if asked_at.len() % 3 == 0 {
+                        seen += 1;
+                        tell(&mut contacts, &mut post, ask.id, changes(seen, vec![]));
+                    } else {
+                        tell(&mut contacts, &mut post, ask.id, TellBody::Slow);
                     }
-                    changes(7, vec![])
                 }
-                _ => TellBody::Register(Some(own.clone())),
-            };
-            tell(&mut contacts, &mut post, ask.id, body);
+            }
         }
         let gaps: Vec<_> = asked_at.windows(2).map(|pair| pair[1].since(pair[0])).collect();
-        // The way there and back has the rest.
         assert!(gaps.iter().all(|gap| *gap <= Duration::from_millis(800)), "{gaps:?}");
+        assert!(gaps.contains(&Duration::ZERO), "the next change is awaited at once");
     }
 
     #[test]
     fn an_unanswered_question_is_repeated_an_answer_counts_once_and_foreign_ones_are_left() {
         let coordinator = (COORDINATOR, ([127, 0, 0, 1], 1).into());
         let mut post = Post::new(me().name.server(), keys(), [coordinator]).with_known_starts();
-        let mut contacts = Contacts::new(me());
+        let mut contacts = Contacts::new(me(), 0);
         contacts.turn(Mono::ZERO, &mut post);
         let first = asked(&mut post);
         contacts.turn(Mono::ZERO, &mut post);

@@ -1,19 +1,19 @@
 //! The coordinator daemon: registers over the wire. What it answers is said in `bearing_proto::coordinator`.
 
 use crate::StartError;
+use crate::cluster::COORDINATOR;
 use crate::config::DaemonConfig;
+use crate::desk::Desk;
 use crate::init::registers_file;
 use crate::post::Post;
 use crate::shell::{self, Driver};
 use bearing_engines_local::RedbCoordinator;
-use bearing_proto::coordinator::{Ask, Registrar};
 use bearing_proto::{Message, Sender};
-use bearing_seams::Coordinator;
 use bearing_types::{Mono, Now, Squash};
 
 /// Runs the coordinator until it is told to stop.
 pub fn run_coordinator(config: DaemonConfig) -> Result<(), StartError> {
-    shell::run(config, |config, _, _| {
+    shell::run(config, |config, _, waker| {
         let file = registers_file(&config.directory);
         // It was made with the cluster. An empty one would say that no tablet is anybody's.
         if !file.exists() {
@@ -24,7 +24,11 @@ pub fn run_coordinator(config: DaemonConfig) -> Result<(), StartError> {
         }
         let registers =
             RedbCoordinator::open(&file).map_err(StartError::engine("open the coordinator's registers"))?;
-        Ok(Office { registers, registrar: Registrar::default(), questions: Vec::new() })
+        let desk = Desk::start(registers, move || waker.wake()).map_err(|error| StartError::Stopped {
+            server: COORDINATOR,
+            reason: format!("no thread could be made for the registers: {error}"),
+        })?;
+        Ok(Office { desk, older: false })
     })
 }
 
@@ -32,34 +36,28 @@ pub fn run_coordinator(config: DaemonConfig) -> Result<(), StartError> {
 const OLDER: &str = "the registers are of an older copy than servers know: nothing is changed in them, so no server takes over for \
                      another. Stop the coordinator, put the newest copy of registers.redb back, and start it again";
 
-struct Office<C> {
-    registers: C,
-    registrar: Registrar,
-    questions: Vec<(Sender, Ask)>,
+struct Office {
+    desk: Desk,
+    older: bool,
 }
 
-impl<C: Coordinator> Driver for Office<C> {
+impl Driver for Office {
     fn take(&mut self, sender: Sender, _squash: Squash, messages: Vec<Message>, _attachment: Vec<u8>) {
         // Only servers may see or change registers.
-        if !matches!(sender, Sender::Server(_)) {
-            return;
-        }
+        let Sender::Server(asker) = sender else { return };
         for message in messages {
             if let Message::Ask(ask) = message {
-                self.questions.push((sender, ask));
+                self.desk.ask(asker, ask);
             }
         }
     }
 
     fn turn(&mut self, _now: Now, post: &mut Post) -> Result<(), StartError> {
-        for (asker, ask) in std::mem::take(&mut self.questions) {
-            let Sender::Server(server) = asker else { continue };
-            let before = self.registrar.has_older();
-            let told = self.registrar.answer(&mut self.registers, server, ask);
-            post.answer(asker, &Message::Told(told), &[]);
-            if self.registrar.has_older() && !before {
-                tracing::error!("{OLDER}");
-            }
+        for (asker, told) in self.desk.turn().map_err(StartError::engine("answer servers"))? {
+            post.answer(Sender::Server(asker), &Message::Told(told), &[]);
+        }
+        if self.desk.has_older() && !std::mem::replace(&mut self.older, true) {
+            tracing::error!("{OLDER}");
         }
         Ok(())
     }
@@ -73,7 +71,7 @@ impl<C: Coordinator> Driver for Office<C> {
     }
 
     fn disk_failure(&self) -> Option<&str> {
-        self.registrar.has_older().then_some(OLDER)
+        self.older.then_some(OLDER)
     }
 
     // Registers carry no times.
@@ -87,20 +85,28 @@ impl<C: Coordinator> Driver for Office<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bearing_proto::coordinator::AskCall;
+    use bearing_proto::coordinator::{Ask, AskCall};
+    use bearing_proto::keys::{Key, ServerKeys};
     use bearing_seams::MemCoordinator;
+    use bearing_types::{ServerId, SessionId, Wall};
+    use std::sync::mpsc::channel;
 
     #[test]
     fn clients_are_not_answered() {
-        let (registers, registrar) = (MemCoordinator::default(), Registrar::default());
-        let mut office = Office { registers, registrar, questions: Vec::new() };
-        let ask = Ask { id: 1, call: AskCall::Read { key: "server/1".into() } };
-        office.take(
-            Sender::Client(bearing_types::SessionId(1)),
-            Squash::None,
-            vec![Message::Ask(ask)],
-            Vec::new(),
-        );
-        assert!(office.questions.is_empty());
+        let (woke, wakes) = channel();
+        let desk = Desk::start(MemCoordinator::default(), move || _ = woke.send(())).unwrap();
+        let mut office = Office { desk, older: false };
+        let keys = ServerKeys::new(&Key::new([1; 32]), Key::new([2; 32]));
+        let mut post = Post::new(COORDINATOR, keys, [(ServerId(1), ([127, 0, 0, 1], 1).into())]);
+        let now = Now { mono: Mono::ZERO, wall: Wall(0) };
+        let mut asks = |sender, post: &mut Post| {
+            let ask = Ask { id: 1, call: AskCall::Read { key: "server/1".into() } };
+            office.take(sender, Squash::None, vec![Message::Ask(ask)], Vec::new());
+            office.turn(now, post).unwrap();
+        };
+        asks(Sender::Client(SessionId(1)), &mut post);
+        asks(Sender::Server(ServerId(1)), &mut post);
+        wakes.recv().unwrap();
+        assert!(wakes.try_recv().is_err(), "only the server's question was worked on");
     }
 }

@@ -10,6 +10,7 @@ pub mod config;
 mod contacts;
 mod coordinator;
 mod data;
+mod desk;
 mod digests;
 mod disk;
 mod engine_thread;

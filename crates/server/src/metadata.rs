@@ -192,9 +192,10 @@ impl Driver for TabletKeeper {
                     self.disk.begin(now.mono);
                     Ok(TellBody::Tablets(self.machine.tablets(now.mono)))
                 }
-                AskCall::Read { .. } | AskCall::Changes { .. } | AskCall::Swap { .. } => {
-                    Err("only the coordinator has registers".to_owned())
-                }
+                AskCall::Read { .. }
+                | AskCall::Changes { .. }
+                | AskCall::Await { .. }
+                | AskCall::Swap { .. } => Err("only the coordinator has registers".to_owned()),
             };
             post.answer(operator, &Message::Told(Told { id, result }), &[]);
         }

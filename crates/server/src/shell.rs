@@ -168,7 +168,7 @@ fn serve<D: Driver>(
     let me = config.daemon;
     let servers = config.cluster.daemons().into_iter().map(|daemon| (daemon.name.server(), daemon.address));
     let post = Post::new(me.name.server(), keys, servers);
-    let contacts = (me.name.kind != ServerKind::Coordinator).then(|| Contacts::new(me));
+    let contacts = (me.name.kind != ServerKind::Coordinator).then(|| Contacts::new(me, random_u64()));
     let stopping = stop_on_signals(&endpoint);
     let mut shell = Shell {
         config,

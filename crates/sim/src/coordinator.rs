@@ -6,12 +6,13 @@ use crate::network::{HostId, Way};
 use crate::post::Post;
 use crate::world::{Happening, World};
 use bearing_placement::Tablet;
-use bearing_proto::coordinator::{Ask, AskCall, Registrar, TABLET_PREFIX, TellBody, decode_register};
+use bearing_proto::coordinator::{Ask, AskCall, TABLET_PREFIX, TellBody, Told, decode_register};
 use bearing_proto::disk::{DISK_PREFIX, disk_key};
+use bearing_proto::registrar::{Registrar, Unanswered};
 use bearing_proto::{Message, Sender};
 use bearing_seams::{Changes, Coordinator, MemCoordinator, RegisterChange, Swap};
 use bearing_types::ServerId;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// So many copies of the registers are kept.
 const COPIES_KEPT: usize = 40;
@@ -26,11 +27,16 @@ pub struct CoordinatorHost {
     newest: Option<MemCoordinator>,
     post: Post,
     hosts: Hosts,
-    /// Its answers are late by so much, in nanoseconds; or every other one is lost.
-    pub late: u64,
-    /// See there.
+    /// Each question takes it so long, in nanoseconds, one after the other.
+    pub takes: u64,
+    /// Every other answer is lost.
     pub loses: bool,
-    on_way: BTreeMap<u64, (HostId, Sender, Message)>,
+    unanswered: Unanswered,
+    /// Questions that were not worked on yet.
+    queue: VecDeque<(ServerId, Ask)>,
+    /// The number of the step at which the first of them is done, if one is worked on.
+    working: Option<u64>,
+    steps: u64,
     answers: u64,
     /// Registers of tablets are told up to this version.
     told: u64,
@@ -47,9 +53,12 @@ impl CoordinatorHost {
             newest: None,
             post,
             hosts,
-            late: 0,
+            takes: 0,
             loses: false,
-            on_way: BTreeMap::new(),
+            unanswered: Unanswered::default(),
+            queue: VecDeque::new(),
+            working: None,
+            steps: 0,
             answers: 0,
             told: 0,
         }
@@ -59,34 +68,69 @@ impl CoordinatorHost {
     pub fn arrive(&mut self, world: &mut World, _from: HostId, way: Way, bytes: &[u8]) {
         let Some(packet) = self.post.open(world, way, bytes) else { return };
         let Sender::Server(asker) = packet.sender else { return };
-        let Some(to) = self.hosts.host_of(asker) else { return };
         for message in packet.messages {
             let Message::Ask(ask) = message else { continue };
-            if matches!(ask.call, AskCall::Swap { .. }) {
-                world.counts.add("coordinator: swaps");
+            match self.unanswered.take(asker, ask.id) {
+                Some(slow) => {
+                    world.counts.add("coordinator: questions that it is at already");
+                    self.tell(world, asker, slow);
+                }
+                None => self.queue.push_back((asker, ask)),
             }
-            let told = self.registrar.answer(&mut self.registers, asker, ask);
-            if matches!(told.result, Ok(TellBody::Swapped(_))) {
+        }
+        self.work(world);
+        self.post.flush(world);
+    }
+
+    /// The first question is worked on for a while, or all are answered.
+    fn work(&mut self, world: &mut World) {
+        while self.working.is_none()
+            && let Some((_, ask)) = self.queue.front()
+        {
+            if self.takes > 0 && !self.registrar.only_waits(&ask.call) {
+                world.counts.add("fault: a question takes the coordinator long");
+                self.steps += 1;
+                self.working = Some(self.steps);
+                let life = world.life(COORDINATOR_HOST);
+                return world.after(self.takes, Happening::Done(COORDINATOR_HOST, life, self.steps));
+            }
+            self.answer_first(world);
+        }
+    }
+
+    fn answer_first(&mut self, world: &mut World) {
+        let Some((asker, ask)) = self.queue.pop_front() else { return };
+        let swaps = matches!(ask.call, AskCall::Swap { .. });
+        world.tell(|| {
+            format!("the coordinator answers {asker} {:?} and has {} more", ask.call, self.queue.len())
+        });
+        if swaps {
+            world.counts.add("coordinator: swaps");
+        }
+        let told = self.registrar.answer(&mut self.registers, asker, ask);
+        match told.as_ref().map(|told| &told.result) {
+            Some(Ok(TellBody::Swapped(_))) => {
                 self.kept.push_back(self.registers.clone());
                 self.kept.drain(..self.kept.len().saturating_sub(COPIES_KEPT));
             }
-            if matches!(told.result, Ok(TellBody::Conflict { .. })) {
-                world.counts.add("coordinator: swaps that met another's");
-            }
-            let told = Message::Told(told);
-            self.answers += 1;
-            if self.loses && self.answers.is_multiple_of(2) {
-                world.counts.add("fault: an answer of the coordinator is lost");
-            } else if self.late > 0 {
-                world.counts.add("fault: an answer of the coordinator is late");
-                self.on_way.insert(self.answers, (to, packet.sender, told));
-                let life = world.life(COORDINATOR_HOST);
-                world.after(self.late, Happening::Done(COORDINATOR_HOST, life, self.answers));
-            } else {
-                self.post.send(world, to, packet.sender, Way::Datagram, &told, &[]);
-            }
+            Some(Ok(TellBody::Conflict { .. })) => world.counts.add("coordinator: swaps that met another's"),
+            _ => {}
         }
-        self.post.flush(world);
+        let news = if swaps { self.registrar.news(&mut self.registers) } else { Vec::new() };
+        for (asker, told) in told.map(|told| (asker, told)).into_iter().chain(news) {
+            self.unanswered.answered(asker, told.id);
+            self.tell(world, asker, told);
+        }
+    }
+
+    fn tell(&mut self, world: &mut World, asker: ServerId, told: Told) {
+        let Some(to) = self.hosts.host_of(asker) else { return };
+        self.answers += 1;
+        if self.loses && self.answers.is_multiple_of(2) {
+            world.counts.add("fault: an answer of the coordinator is lost");
+        } else {
+            self.post.send(world, to, Sender::Server(asker), Way::Datagram, &Message::Told(told), &[]);
+        }
     }
 
     /// Somebody puts an older copy of the registers back, and starts the coordinator. Whether there was one:
@@ -122,8 +166,9 @@ impl CoordinatorHost {
     /// The coordinator starts. Servers that know newer registers than it has are the first to ask it: until
     /// one of them has, it takes older ones for the newest.
     pub fn begin(&mut self) {
-        self.registrar = Registrar::default();
-        self.on_way.clear();
+        (self.registrar, self.unanswered) = (Registrar::default(), Unanswered::default());
+        self.queue.clear();
+        self.working = None;
         if let Some(newest) = &mut self.newest {
             let since = newest.changes("", 0).expect("registers in memory are read").version;
             let ask = Ask { id: 0, call: AskCall::Changes { prefix: String::new(), since } };
@@ -172,10 +217,13 @@ impl CoordinatorHost {
         }
     }
 
-    /// An answer that was held back leaves.
-    pub fn done(&mut self, world: &mut World, number: u64) {
-        let Some((to, receiver, told)) = self.on_way.remove(&number) else { return };
-        self.post.send(world, to, receiver, Way::Datagram, &told, &[]);
-        self.post.flush(world);
+    /// A question was worked on for long enough.
+    pub fn done(&mut self, world: &mut World, step: u64) {
+        if self.working == Some(step) {
+            self.working = None;
+            self.answer_first(world);
+            self.work(world);
+            self.post.flush(world);
+        }
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::audit::Audit;
 use crate::clock::{MILLISECOND, SECOND};
+use crate::cluster::METADATA;
 use crate::complaint::Promise;
 use crate::network::HostId;
 use crate::sim::{Sim, index_of};
@@ -90,18 +91,20 @@ impl Audit {
     fn start_late(&self, sim: &mut Sim) {
         let Some(host) = sim.hosts.metadata().find(|host| !serving(sim, *host).is_empty()) else { return };
         let before = serving(sim, host);
-        sim.coordinator.late = LATE;
+        sim.coordinator.takes = LATE;
         sim.crash(host);
         sim.start(host);
-        // Two answers, that to the list and that to the swap; where others may take it over meanwhile, twice.
-        let answers = if sim.world.copies == 1 { 2 } else { 4 };
+        // One answer after the other. That to the list and that to the swap; where there are copies, every
+        // server asks for what it takes over of the silent one, or for what it goes on with without it, and
+        // again for what another was faster with.
+        let answers = if sim.world.copies == 1 { 2 } else { 2 + 2 * u64::from(METADATA) };
         sim.run_for(answers * LATE + BACK_WITHIN);
         let after = match sim.world.copies {
             1 => serving(sim, host),
             // Another member may have been faster.
             _ => sim.hosts.metadata().flat_map(|host| serving(sim, host)).collect(),
         };
-        sim.coordinator.late = 0;
+        sim.coordinator.takes = 0;
         sim.world.counts.add("drill: a server is started while the coordinator is slow");
         let once = before.iter().all(|(block, epoch)| match sim.world.copies {
             1 => after.get(block) == Some(&epoch.next()),

@@ -26,7 +26,7 @@ pub enum Act {
     Cut(Vec<(HostId, HostId)>, u64),
     /// Packets in these directions are late, each by another time up to this, for so many nanoseconds.
     Lag(Vec<(HostId, HostId)>, u64, u64),
-    /// They come at once again.
+    /// It answers at once again.
     Prompt(Vec<(HostId, HostId)>),
     /// A metadata server loses the others, but not its clients: what they tell it lags by up to so many
     /// nanoseconds, and a while later these directions are cut, for so many.
@@ -87,14 +87,14 @@ pub enum Act {
     Freeze(HostId, bool, u64),
     /// It goes on.
     Thaw(HostId),
-    /// The coordinator's answers are late by so many nanoseconds, and perhaps half of them lost, for so many
-    /// nanoseconds.
+    /// Each question takes the coordinator so many nanoseconds, and perhaps half of the answers are lost, for
+    /// so many nanoseconds.
     Dawdle(u64, bool, u64),
     /// An older copy of the coordinator's registers, drawn by a number, is put back for so long.
     OlderRegisters(u64, u64),
     /// And the newest one again.
     NewestRegisters,
-    /// They come at once again.
+    /// It answers at once again.
     Hasten,
     /// A record of a tablet that a metadata server has, both drawn by this number, cannot be read, for so
     /// many nanoseconds.
@@ -336,8 +336,8 @@ impl Nemesis {
     }
 
     fn dawdle(&mut self) -> Act {
-        let late = self.rng.between(300, 5_000) * MILLISECOND;
-        Act::Dawdle(late, self.rng.chance(1, 3), self.rng.between(3, 20) * SECOND)
+        let takes = self.rng.between(100, 2_500) * MILLISECOND;
+        Act::Dawdle(takes, self.rng.chance(1, 3), self.rng.between(3, 20) * SECOND)
     }
 
     fn fill(&mut self, spell: u64) -> Act {

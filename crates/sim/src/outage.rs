@@ -21,6 +21,8 @@ const SERVED_WITHIN: u64 = 5 * SECOND;
 const RESTORED_WITHIN: u64 = 5 * SECOND;
 /// How often it is looked whether all is within its bounds.
 const LOOK_EVERY: u64 = SECOND;
+/// So many questions may lie before one at the coordinator, about.
+const QUESTIONS_QUEUED: u64 = 10;
 /// What cannot be done to a stopped process is tried again after this time.
 const PUT_OFF: u64 = 50 * MILLISECOND;
 
@@ -77,10 +79,10 @@ impl Sim {
         self.world.after(after, Happening::Act(Act::Crash(third, downtime)));
     }
 
-    /// The coordinator's answers are late or lost for so long.
-    pub(crate) fn dawdle(&mut self, late: u64, loses: bool, spell: u64) {
-        self.excuse(spell + 2 * late);
-        (self.coordinator.late, self.coordinator.loses) = (late, loses);
+    /// Each question takes the coordinator so long, for a spell; or answers of it are lost.
+    pub(crate) fn dawdle(&mut self, takes: u64, loses: bool, spell: u64) {
+        self.excuse(spell + QUESTIONS_QUEUED * takes);
+        (self.coordinator.takes, self.coordinator.loses) = (takes, loses);
         self.world.after(spell, Happening::Act(Act::Hasten));
     }
 
@@ -134,7 +136,7 @@ impl Sim {
     pub(crate) fn end_outages(&mut self) {
         self.out_until.clear();
         self.excused = self.world.now();
-        (self.coordinator.late, self.coordinator.loses) = (0, false);
+        (self.coordinator.takes, self.coordinator.loses) = (0, false);
         self.put_newest_registers_back();
         self.replace_lost();
         let hosts: Vec<HostId> = self.hosts.all().collect();

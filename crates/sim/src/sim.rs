@@ -424,12 +424,7 @@ impl Sim {
         match hosts.role(to) {
             Role::Coordinator => {
                 coordinator.arrive(world, from, way, packet);
-                let news = coordinator.news();
-                news.iter().for_each(|tablet| ledger.registered(world, tablet, *hosts));
-                // Nobody else has what cannot be read there.
-                let alone = news.iter().filter(|tablet| tablet.members.len() == 1);
-                let alone: Vec<_> = alone.filter_map(|tablet| hosts.host_of(tablet.owner)).collect();
-                alone.into_iter().for_each(|host| self.unspoil(host));
+                self.note_registers();
             }
             Role::Metadata(_) => metadata[index_of(to, 1)].arrive(world, ledger, way, packet),
             Role::Data(_) => {
@@ -456,11 +451,25 @@ impl Sim {
     fn done(&mut self, host: HostId, number: u64) {
         let Sim { world, ledger, recorder, coordinator, metadata, data, clients, hosts, .. } = self;
         match hosts.role(host) {
-            Role::Coordinator => coordinator.done(world, number),
+            Role::Coordinator => {
+                coordinator.done(world, number);
+                self.note_registers();
+            }
             Role::Metadata(_) => metadata[index_of(host, 1)].done(world, ledger, number),
             Role::Data(_) => data[index_of(host, 1 + crate::cluster::METADATA)].done(world, number),
             Role::Client(client) => clients[client as usize].done(world, recorder, number),
         }
+    }
+
+    /// The coordinator may have changed registers.
+    fn note_registers(&mut self) {
+        let Sim { world, ledger, coordinator, hosts, .. } = self;
+        let news = coordinator.news();
+        news.iter().for_each(|tablet| ledger.registered(world, tablet, *hosts));
+        // Nobody else has what cannot be read there.
+        let alone = news.iter().filter(|tablet| tablet.members.len() == 1);
+        let alone: Vec<_> = alone.filter_map(|tablet| hosts.host_of(tablet.owner)).collect();
+        alone.into_iter().for_each(|host| self.unspoil(host));
     }
 
     /// Hosts that want to die do, and start again later.
@@ -580,8 +589,8 @@ impl Sim {
             Act::Thaw(host) => self.world.thaw(host),
             Act::OlderRegisters(number, spell) => self.put_older_registers_back(number, spell),
             Act::NewestRegisters => self.put_newest_registers_back(),
-            Act::Dawdle(late, loses, spell) => self.dawdle(late, loses, spell),
-            Act::Hasten => (self.coordinator.late, self.coordinator.loses) = (0, false),
+            Act::Dawdle(takes, loses, spell) => self.dawdle(takes, loses, spell),
+            Act::Hasten => (self.coordinator.takes, self.coordinator.loses) = (0, false),
             Act::Cut(ways, spell) => {
                 ways.iter().for_each(|(from, to)| self.world.network.set_cut(*from, *to, true));
                 self.world.after(spell, Happening::Act(Act::Mend(ways)));

@@ -258,7 +258,6 @@ impl MetaServer {
     pub(crate) fn win(&mut self, now: Now, serial: TabletSerial, version: u64, out: &mut Vec<Command>) {
         let Some(Claim { wanted, .. }) = self.claims.remove(&serial) else { return };
         let start = wanted.block.start();
-        self.startup.want_map();
         // The answer may come very late.
         let known = self.startup.registers.get(&start);
         if known.is_some_and(|(_, assigned)| assigned.epoch > wanted.epoch) {

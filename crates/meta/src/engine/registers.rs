@@ -13,10 +13,10 @@ pub(crate) const FIRST_ASK: u64 = 1 << 63;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AskKind {
-    /// What changed; `anew`: what is known is compared with what is served even if nothing did.
-    Changes {
-        anew: bool,
-    },
+    /// What changed. What is known is compared with what is served even if nothing did.
+    Changes,
+    /// The next change.
+    News,
     /// A swap for tablets that are claimed.
     Claims,
     Disk,
@@ -41,7 +41,7 @@ pub(crate) struct Startup {
     /// The coordinator's are older than what is known here.
     pub older: bool,
     pub wanted: bool,
-    pub polled: Option<Mono>,
+    pub listed: Option<Mono>,
     pub registers: BTreeMap<Position, (u64, Assigned)>,
     /// The disk that is registered as this server's.
     pub disk: Option<DiskId>,
@@ -55,7 +55,7 @@ impl Startup {
             version: 0,
             older: false,
             wanted: true,
-            polled: None,
+            listed: None,
             registers: BTreeMap::new(),
             disk: None,
         }

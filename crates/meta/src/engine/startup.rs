@@ -27,7 +27,10 @@ use bearing_types::{
     TabletSerial, Uid, Version, Wall,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+/// Registers that are older than those known here are listed so often.
+const OLDER_LISTED_EVERY: Duration = Duration::from_millis(500);
 /// The mode of a filesystem's root.
 const ROOT_MODE: u32 = 0o755;
 
@@ -53,9 +56,8 @@ impl MetaServer {
         self.startup.next_ask = FIRST_ASK | since >> 2;
     }
 
-    /// Asks for the registers if it is time, and again what was not answered.
+    /// Asks for the registers if they are wanted, for their next change, and again what was not answered.
     pub(crate) fn poll_map(&mut self, now: Now, out: &mut Vec<Command>) {
-        let (resend, poll) = (self.config.resend_interval, self.config.map_interval);
         let startup = &mut self.startup;
         if self.config.planted(Mutant::LateAnswerForgotten) {
             let forgotten = startup.forget_late(now, &self.config);
@@ -67,22 +69,47 @@ impl MetaServer {
             !matches!(open.kind, AskKind::Claims) || claims.values().any(|claim| claim.is_asked_in(&[*id]))
         });
         startup.ask_again(now, &self.config, out);
-        let listing = startup.asks.values().any(|open| matches!(open.kind, AskKind::Changes { .. }));
-        let wait = if startup.wanted { resend / 4 } else { poll };
-        let due = startup.polled.is_none_or(|polled| now.mono.since(polled) >= wait);
-        if !listing && due {
-            startup.polled = Some(now.mono);
-            let anew = std::mem::take(&mut startup.wanted);
+        self.list_registers(now, out);
+        self.await_news(now, out);
+    }
+
+    /// Lists what changed at once, if the map turned out to be old; and until the coordinator's registers are
+    /// those that are known here again.
+    fn list_registers(&mut self, now: Now, out: &mut Vec<Command>) {
+        let startup = &mut self.startup;
+        let listing = startup.asks.values().any(|open| matches!(open.kind, AskKind::Changes));
+        let pause = if startup.older { OLDER_LISTED_EVERY } else { self.config.resend_interval / 4 };
+        let due = startup.listed.is_none_or(|listed| now.mono.since(listed) >= pause);
+        if (startup.wanted || startup.older) && !listing && due {
+            startup.listed = Some(now.mono);
+            startup.wanted = false;
             let call = AskCall::Changes { prefix: String::new(), since: startup.version };
-            startup.ask(now, AskKind::Changes { anew }, call, out);
+            startup.ask(now, AskKind::Changes, call, out);
+        }
+    }
+
+    /// The coordinator is always asked for the next change.
+    fn await_news(&mut self, now: Now, out: &mut Vec<Command>) {
+        let startup = &mut self.startup;
+        let waits = startup.asks.values().any(|open| matches!(open.kind, AskKind::News));
+        if startup.version > 0 && !startup.older && !waits {
+            let call = AskCall::Await { prefix: String::new(), since: startup.version };
+            startup.ask(now, AskKind::News, call, out);
         }
     }
 
     pub(crate) fn on_told(&mut self, now: Now, told: Told, out: &mut Vec<Command>) {
-        let Some(Open { kind, .. }) = self.startup.asks.remove(&told.id) else { return };
+        if told.result == Ok(TellBody::Slow) {
+            return;
+        }
+        let Some(Open { kind, call, .. }) = self.startup.asks.remove(&told.id) else { return };
         match (kind, told.result) {
-            (AskKind::Changes { anew }, Ok(TellBody::Registers(changes))) => {
-                self.on_changes(now, changes, anew, out)
+            (AskKind::News, Ok(TellBody::Registers(changes))) => {
+                self.on_listing(now, &call, changes, false, out);
+                self.await_news(now, out);
+            }
+            (AskKind::Changes, Ok(TellBody::Registers(changes))) => {
+                self.on_listing(now, &call, changes, true, out)
             }
             (AskKind::Claims, Ok(TellBody::Swapped(version))) => self.on_swapped(now, told.id, version, out),
             (AskKind::Claims, Ok(TellBody::Conflict { present, .. })) => {
@@ -95,18 +122,35 @@ impl MetaServer {
             }
             // The listing judges: it may be another's disk that is registered.
             (AskKind::Disk, _) => self.startup.want_map(),
-            (AskKind::Changes { .. }, Ok(_)) => {}
-            (AskKind::Changes { .. }, Err(_)) => self.startup.want_map(),
+            (AskKind::Changes | AskKind::News, Ok(_)) => {}
+            (AskKind::Changes | AskKind::News, Err(_)) => self.startup.want_map(),
+        }
+    }
+
+    /// What changed since the version that the question names; later ones may have been told since.
+    fn on_listing(
+        &mut self,
+        now: Now,
+        call: &AskCall,
+        changes: RegisterChanges,
+        anew: bool,
+        out: &mut Vec<Command>,
+    ) {
+        let (AskCall::Changes { since, .. } | AskCall::Await { since, .. }) = call else { return };
+        if changes.version < *since {
+            return self.on_older_registers(out);
+        }
+        self.startup.older = false;
+        if changes.version < self.startup.version {
+            self.startup.wanted |= anew;
+        } else {
+            self.on_changes(now, changes, anew, out);
         }
     }
 
     fn on_changes(&mut self, now: Now, changes: RegisterChanges, anew: bool, out: &mut Vec<Command>) {
         let RegisterChanges { version, whole, present, absent } = changes;
         let news = whole || !present.is_empty() || !absent.is_empty();
-        if self.startup.version > version {
-            return self.on_older_registers(out);
-        }
-        self.startup.older = false;
         if !(news || anew) {
             return;
         }

@@ -4,7 +4,8 @@ use super::{Cluster, Host};
 use bearing_meta::{Config, Event, Note};
 use bearing_placement::Scheme;
 use bearing_proto::client::{Answer, Call, Request};
-use bearing_proto::coordinator::{Registrar, decode_register, tablet_key};
+use bearing_proto::coordinator::{decode_register, tablet_key};
+use bearing_proto::registrar::{Registrar, Unanswered};
 use bearing_proto::tablets::Digest;
 use bearing_seams::{Coordinator, DiskLabel, MemCoordinator, MemStore, MemTabletLog};
 use bearing_types::{Block, Epoch, LogIndex, Position, Sequence, ServerId, SessionId, TabletSerial};
@@ -27,7 +28,8 @@ impl Cluster {
 
     /// Somebody puts them back, and starts the coordinator. What there was.
     pub fn put_back(&mut self, registers: MemCoordinator) -> MemCoordinator {
-        self.registrar = Registrar::default();
+        (self.registrar, self.unanswered) = (Registrar::default(), Unanswered::default());
+        self.late_told.clear();
         std::mem::replace(&mut self.coordinator, registers)
     }
 

@@ -2,6 +2,7 @@
 //! at once. Faults are the simulator's business.
 
 pub mod chunks;
+mod coordinator;
 pub mod delegations;
 pub mod disks;
 pub mod members;
@@ -13,12 +14,12 @@ use bearing_proto::client::{
     OpenStateQuery, Recall, RenameMode, Reply, Request, ServerEntry, ServerKind,
 };
 use bearing_proto::coordinator::{
-    AskCall, FILESYSTEM_KEY, RegisterValue, Registrar, decode_register, encode_register, server_key,
-    tablet_key,
+    FILESYSTEM_KEY, RegisterValue, Told, decode_register, encode_register, server_key, tablet_key,
 };
 use bearing_proto::data::{DataBody, DataError, DataReply, DataRequest};
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight, Grant, OpenToken};
 use bearing_proto::keys::{Key, ServerKeys};
+use bearing_proto::registrar::{Registrar, Unanswered};
 use bearing_seams::{
     Coordinator, DiskLabel, EngineError, MemCoordinator, MemStore, MemTabletLog, RegisterChange, Store,
     TabletLog,
@@ -78,11 +79,12 @@ pub struct Cluster {
     /// Stores answer only after so long.
     pub stores_take: Duration,
     late_loads: VecDeque<(Mono, ServerId, Event)>,
-    /// The coordinator answers only after so long.
+    /// The coordinator takes so long for each question.
     pub coordinator_takes: Duration,
     /// So many of its next answers to swaps are lost.
     pub swaps_unanswered: u32,
-    late_told: VecDeque<(Mono, ServerId, Event)>,
+    late_told: VecDeque<(Mono, ServerId, Told)>,
+    unanswered: Unanswered,
     /// The key of a record that stores say is damaged.
     pub unreadable: Option<Vec<u8>>,
     /// Whether servers have reason to complain.
@@ -197,6 +199,7 @@ impl Cluster {
             coordinator_takes: Duration::ZERO,
             swaps_unanswered: 0,
             late_told: VecDeque::new(),
+            unanswered: Unanswered::default(),
             held_syncs: BTreeMap::new(),
             unreadable: None,
             may_complain: false,
@@ -276,6 +279,7 @@ impl Cluster {
     pub fn remove_register(&mut self, key: &str) {
         let entry = self.coordinator.read(key).unwrap().expect("the register is there");
         self.coordinator.swap(&[RegisterChange::new(key, Some(entry.version), None)]).unwrap();
+        self.tell_news();
     }
 
     /// Lets time pass in which these sessions are renewed.
@@ -306,9 +310,7 @@ impl Cluster {
             while self.late_loads.front().is_some_and(|(due, ..)| *due <= self.now.mono) {
                 self.events.extend(self.late_loads.pop_front().map(|(_, id, loaded)| (id, loaded)));
             }
-            while self.late_told.front().is_some_and(|(due, ..)| *due <= self.now.mono) {
-                self.events.extend(self.late_told.pop_front().map(|(_, id, told)| (id, told)));
-            }
+            self.tell_due();
             let ids: Vec<ServerId> = self.hosts.keys().copied().collect();
             self.events.extend(ids.into_iter().map(|id| (id, Event::Tick)));
             self.settle();
@@ -392,18 +394,7 @@ impl Cluster {
                         }
                     }
                 }
-                Command::Ask(ask) => {
-                    let swaps = matches!(ask.call, AskCall::Swap { .. });
-                    let told = Event::Told(self.registrar.answer(&mut self.coordinator, id, ask));
-                    if swaps && self.swaps_unanswered > 0 {
-                        self.swaps_unanswered -= 1;
-                    } else if self.coordinator_takes == Duration::ZERO {
-                        self.events.push_back((id, told));
-                    } else {
-                        let due = self.now.mono.after(self.coordinator_takes);
-                        self.late_told.push_back((due, id, told));
-                    }
-                }
+                Command::Ask(ask) => self.ask(id, ask),
                 Command::Append(number, record) => {
                     host.log.append(&[record]).unwrap();
                     appended = Some(number);
@@ -460,6 +451,7 @@ impl Cluster {
         change(&mut entry.value);
         let change = RegisterChange::new(key, Some(entry.version), Some(entry.value));
         self.coordinator.swap(&[change]).unwrap();
+        self.tell_news();
     }
 
     /// Who serves a position, under which epoch.

@@ -140,10 +140,11 @@ fn every_change_survives_a_crash(subject: &mut Subject<impl Coordinator>) {
     assert!(set(coordinator, "gone", None, b"v") > listed[0].version, "versions grow on");
 }
 
-/// What every key held after its last change, and how many removals there were up to each version.
+/// What every key held after its last change, all versions that there were, and those of removals.
 #[derive(Default)]
 struct Model {
     last: u64,
+    versions: Vec<u64>,
     keys: BTreeMap<String, (u64, Option<Vec<u8>>)>,
     removals: Vec<u64>,
 }
@@ -153,13 +154,18 @@ impl Model {
         self.keys.get(key).filter(|(_, value)| value.is_some()).map(|(version, _)| *version)
     }
 
-    fn swap(&mut self, changes: &[RegisterChange]) -> bool {
+    /// What it says to a swap that the engine did under a version, or did not.
+    fn swap(&mut self, changes: &[RegisterChange], done: Option<u64>) -> bool {
         if changes.iter().any(|change| self.version(&change.key) != change.expected) {
             return false;
         }
         let differ = |change: &&RegisterChange| change.expected.is_some() || change.value.is_some();
         let changes: Vec<&RegisterChange> = changes.iter().filter(differ).collect();
-        self.last += u64::from(!changes.is_empty());
+        if let Some(version) = done.filter(|_| !changes.is_empty()) {
+            assert!(version > self.last, "versions grow");
+            self.last = version;
+            self.versions.push(version);
+        }
         for change in changes {
             self.keys.insert(change.key.clone(), (self.last, change.value.clone()));
             self.removals.extend(change.value.is_none().then_some(self.last));
@@ -197,11 +203,18 @@ fn changes_are_those_of_a_model(removals_kept: usize, subject: &mut Subject<impl
         });
         let changes: Vec<RegisterChange> = changes.collect();
         let swapped = subject.engine().swap(&changes).unwrap();
-        assert_eq!(matches!(swapped, Swap::Done(_)), model.swap(&changes), "{changes:?}: {swapped:?}");
+        let done = match &swapped {
+            Swap::Done(version) => Some(*version),
+            Swap::Conflict(_) => None,
+        };
+        assert_eq!(done.is_some(), model.swap(&changes, done), "{changes:?}: {swapped:?}");
         if below(10) == 0 {
             subject.restart(Stop::Crash);
         }
-        let (prefix, since) = (["", "a/", "b/"][below(3) as usize], below(model.last + 2));
+        let prefix = ["", "a/", "b/"][below(3) as usize];
+        let known = [0, model.last + 1].into_iter().chain(model.versions.iter().copied());
+        let known: Vec<u64> = known.collect();
+        let since = known[below(known.len() as u64) as usize];
         let found = subject.engine().changes(prefix, since).unwrap();
         assert_eq!(found, model.changes(prefix, since, found.whole), "{prefix} since {since}");
         let never = since == 0 || since > model.last;
