@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{sim, soak, tidy};
+use crate::{etcd, sim, soak, tidy};
 
 /// The package whose tests mount a real cluster: they run by themselves, after all else holds.
 const MOUNT_TESTS: &str = "cli";
@@ -32,6 +32,8 @@ enum Work {
     Crashes,
     /// The real programs on a disk that forgets.
     PowerCuts,
+    /// etcd for the tests that need it; without Go they are skipped.
+    Etcd,
 }
 
 struct Part {
@@ -71,7 +73,8 @@ fn parts(root: &Path) -> Result<Vec<Part>> {
     let targets = test_targets(root)?;
     // Of the twelve minutes for building, one is left to `make deps`, which may have to build cargo-deny.
     let mut parts = vec![
-        part("build", 660, vec![cargo("build --workspace --all-targets")]),
+        part("build", 600, vec![cargo("build --workspace --all-targets")]),
+        part("etcd", 120, vec![Work::Etcd]),
         part("format", 10, vec![cargo("fmt --all -- --check")]),
         part("clippy", 120, vec![cargo("clippy --workspace --all-targets -- -D warnings")]),
         part("tidy", 10, vec![Work::Tidy]),
@@ -160,6 +163,7 @@ fn run_work(root: &Path, work: &Work) -> Result<()> {
         Work::Run(words) => run_cargo(root, words),
         Work::Tidy => tidy::run(root),
         Work::Simulate => simulate(root),
+        Work::Etcd => etcd::build(root),
         Work::PowerCuts => soak::power_cuts_of_ci(root),
         Work::Crashes => {
             let crashes = Some(sim::CI_CRASHES);

@@ -9,6 +9,7 @@ mod cargo;
 mod ci;
 mod demo;
 mod draw;
+mod etcd;
 mod lossyfs;
 mod profile;
 mod sim;
@@ -48,6 +49,8 @@ enum Action {
     /// Run other people's programs on a mounted cluster for a long time: fsx, git, SQLite, fio, stress-ng,
     /// rsync; cut its power, kill its servers
     Soak(soak::SoakArgs),
+    /// Build etcd for the tests that need it
+    Etcd,
     /// Mount a filesystem in memory that loses, on command, what was not synced
     Lossyfs(lossyfs::LossyArgs),
     /// Start a cluster on this machine, mount it at ./mnt, fill it, verify it, leave it running
@@ -76,6 +79,7 @@ fn run(args: &Args) -> Result<()> {
         Action::BenchTree(bench) => bench_tree::run(&root, bench),
         Action::BenchCopies(bench) => bench_copies::run(&root, bench),
         Action::Soak(soak) => soak::run(&root, soak),
+        Action::Etcd => etcd::build(&root),
         Action::Lossyfs(lossy) => lossyfs::run(lossy),
         Action::Demo => demo::up(&root),
         Action::Down => demo::down(&root),

@@ -7,6 +7,8 @@ use crate::disk::DiskCommand;
 use crate::down::Down;
 use crate::enrol::Enrol;
 use crate::fs::Fs;
+use crate::init::Init;
+use crate::join::{JoinHost, MakeToken};
 use crate::mount::{Mount, Umount};
 use crate::ring::RingCommand;
 use crate::status::Status;
@@ -39,6 +41,12 @@ Exit codes: 0 done, 1 refused (such as: not found), 2 wrong usage, 3 the cluster
 pub enum Command {
     /// Start a cluster on this machine (and make it, the first time)
     Up(Up),
+    /// Make a cluster of several machines, with its first servers on this one
+    Init(Init),
+    /// Make a one-time token by which another host joins
+    Token(MakeToken),
+    /// Bring the servers of this host to a cluster
+    Join(JoinHost),
     /// Stop a cluster and unmount it; the data stays
     Down(Down),
     /// Show the daemons, who owns which tablet, and who uses the cluster
@@ -76,8 +84,8 @@ pub enum Command {
         /// The directory for them; made if it is not there
         directory: PathBuf,
     },
-    /// Run one daemon (started by `up`)
-    #[command(hide = true, subcommand)]
+    /// Run one server: what systemd's units start
+    #[command(subcommand)]
     Daemon(DaemonCommand),
 }
 

@@ -22,7 +22,7 @@ const OWN_ID: ServerId = ServerId(u32::MAX);
 /// The tablets as the coordinator has them, with the version of the map.
 pub fn tablets(layout: &Layout, cluster: &Cluster, patience: Duration) -> Result<(u64, Vec<Tablet>)> {
     let call = AskCall::Changes { prefix: TABLET_PREFIX.to_owned(), since: 0 };
-    match ask(layout, cluster.coordinator, call, patience).context("ask the coordinator")? {
+    match ask_registers(layout, cluster, call, patience)? {
         TellBody::Registers(RegisterChanges { version, present, .. }) => {
             let tablets =
                 present.iter().map(|register| postcard_tablet(&register.value)).collect::<Result<_>>()?;
@@ -30,6 +30,27 @@ pub fn tablets(layout: &Layout, cluster: &Cluster, patience: Duration) -> Result
         }
         other => bail!("the coordinator answered {other:?} to a listing"),
     }
+}
+
+/// Asks for registers, or changes them: through the coordinator, or through any metadata server if they are
+/// in etcd.
+pub fn ask_registers(
+    layout: &Layout,
+    cluster: &Cluster,
+    call: AskCall,
+    patience: Duration,
+) -> Result<TellBody> {
+    let mut last = Err(anyhow!("the cluster has no coordinator"));
+    for server in cluster.registrars() {
+        last = ask(layout, server, call.clone(), patience);
+        if last.is_ok() {
+            break;
+        }
+    }
+    last.context(match cluster.coordinator {
+        Some(_) => "ask the coordinator",
+        None => "ask etcd through the metadata servers (if `bearing status` says that they serve, look at etcd's members)",
+    })
 }
 
 /// The register of a tablet.

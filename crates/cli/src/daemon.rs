@@ -21,10 +21,13 @@ pub enum DaemonCommand {
     /// A data server.
     Data(DaemonFile),
     /// The supervisor of a cluster that was made before.
+    #[command(hide = true)]
     Supervise(Supervise),
     /// Has the kernel give up a mount whose process was killed and cannot end.
+    #[command(hide = true)]
     Guard(Guard),
     /// Not a daemon: fails when the mount is dead.
+    #[command(hide = true)]
     Probe {
         /// Where it is mounted
         point: PathBuf,

@@ -154,7 +154,7 @@ impl Registers<'_> {
         let key = disk_key(name.server());
         match self {
             Registers::Running(layout, cluster) => {
-                match ask::ask(layout, cluster.coordinator, AskCall::Read { key }, PATIENCE)? {
+                match ask::ask_registers(layout, cluster, AskCall::Read { key }, PATIENCE)? {
                     TellBody::Register(register) => Ok(register),
                     other => bail!("the coordinator answered {other:?} to a question for a register"),
                 }
@@ -181,7 +181,7 @@ impl Registers<'_> {
         let removed = match self {
             Registers::Running(layout, cluster) => {
                 let call = AskCall::swap(key, expected, None);
-                matches!(ask::ask(layout, cluster.coordinator, call, PATIENCE)?, TellBody::Swapped(_))
+                matches!(ask::ask_registers(layout, cluster, call, PATIENCE)?, TellBody::Swapped(_))
             }
             Registers::File(file) => {
                 let removal = [RegisterChange::new(key, expected, None)];

@@ -13,6 +13,7 @@ use bearing_proto::coordinator::{
     enrolment_key, enrolment_of_key,
 };
 use bearing_proto::enrolment::{Enrolment, EnrolmentName, squash_text};
+use bearing_proto::join::is_token;
 use bearing_proto::keys::{Key, ServerKeys};
 use bearing_server::cluster::{Cluster, Layout};
 use bearing_types::{Gid, Squash, Uid};
@@ -95,7 +96,7 @@ struct Office<'a> {
 
 impl Office<'_> {
     fn ask(&self, call: AskCall) -> Result<TellBody> {
-        ask::ask(self.layout, self.cluster.coordinator, call, PATIENCE).map_err(|error| {
+        ask::ask_registers(self.layout, self.cluster, call, PATIENCE).map_err(|error| {
             anyhow!(Unreachable(format!("{error:#}; the cluster has to run: start it with `bearing up`")))
         })
     }
@@ -124,6 +125,11 @@ impl Office<'_> {
     }
 
     fn make(&self, name: &EnrolmentName, flags: &Enrol) -> Result<()> {
+        if is_token(name) {
+            bail!(Usage(format!(
+                "{name} is a name of a token; `bearing token` makes one, or take another name"
+            )));
+        }
         let squash = squash_of(flags);
         match self.read(name)? {
             Some((_, EnrolmentRecord { revoked: Some(_), .. })) => {
@@ -181,7 +187,12 @@ impl Office<'_> {
             let record: EnrolmentRecord = decode_register(&register.value)
                 .map_err(|error| anyhow!("the register {} {error}", register.key))?;
             let Some(name) = enrolment_of_key(&register.key) else { continue };
-            let state = if record.revoked.is_some() { "revoked" } else { "good" };
+            let state = match (record.revoked, is_token(&name)) {
+                (None, false) => "good",
+                (Some(_), false) => "revoked",
+                (None, true) => "a token for `bearing join`",
+                (Some(_), true) => "a token that was used",
+            };
             table.add_row([name.as_str(), &squash_text(record.squash), state]);
         }
         println!("{table}");

@@ -16,6 +16,8 @@ mod enrol;
 mod failure;
 mod fs;
 mod guard;
+mod init;
+mod join;
 mod mount;
 mod mount_files;
 mod mounts;
@@ -57,6 +59,9 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<()> {
     match command {
         Command::Up(flags) => up::up(flags),
+        Command::Init(flags) => init::run(flags),
+        Command::Token(flags) => join::make_token(flags),
+        Command::Join(flags) => join::join(flags),
         Command::Down(flags) => down::down(flags),
         Command::Status(flags) => status::status(flags),
         Command::Ring(command) => ring::run(command),

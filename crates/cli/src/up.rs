@@ -12,6 +12,7 @@ use crate::voice::{complain, counted, say};
 use anyhow::{Context, Result, bail};
 use bearing_placement::Scheme;
 use bearing_server::cluster::{Cluster, Layout};
+use bearing_server::config::EtcdFile;
 use bearing_server::state::{DaemonState, Phase};
 use bearing_server::{StartError, init};
 use clap::Args;
@@ -62,6 +63,9 @@ pub struct Up {
     /// Use this port and the following ones instead of any that are free (a new cluster only)
     #[arg(long, value_name = "P")]
     pub port_base: Option<u16>,
+    /// Etcd instead of a coordinator (a new cluster only)
+    #[command(flatten)]
+    pub etcd: EtcdFlags,
     /// Serve what is left when all copies of a part of the tree are lost or away
     #[arg(long)]
     pub partial: bool,
@@ -71,6 +75,32 @@ pub struct Up {
     /// Cut the ring into two to the power of this many tablets (for tests)
     #[arg(long, hide = true, default_value_t = init::TABLET_BITS, value_parser = clap::value_parser!(u8).range(0..=12))]
     pub tablet_bits: u8,
+}
+
+/// The etcd that coordinates a new cluster.
+#[derive(Args, Clone, Debug, Default)]
+pub struct EtcdFlags {
+    /// Have etcd coordinate the cluster: the client URLs of its members, such as https://10.0.0.1:2379 (with
+    /// https give --etcd-authority)
+    #[arg(long = "etcd", value_name = "URL", value_delimiter = ',')]
+    pub endpoints: Vec<String>,
+    /// The certificate of the authority that signed those of etcd's members
+    #[arg(long = "etcd-authority", value_name = "FILE", requires = "endpoints")]
+    pub authority: Option<PathBuf>,
+    /// The certificate by which etcd knows this cluster
+    #[arg(long = "etcd-certificate", value_name = "FILE", requires_all = ["authority", "key"])]
+    pub certificate: Option<PathBuf>,
+    /// The key of that certificate
+    #[arg(long = "etcd-key", value_name = "FILE", requires = "certificate")]
+    pub key: Option<PathBuf>,
+}
+
+impl EtcdFlags {
+    /// As configurations say it, if etcd is wanted.
+    pub fn file(&self) -> Option<EtcdFile> {
+        let EtcdFlags { endpoints, authority, certificate, key } = self.clone();
+        (!endpoints.is_empty()).then_some(EtcdFile { endpoints, authority, certificate, key })
+    }
 }
 
 /// `daemon supervise`.
@@ -185,13 +215,23 @@ fn plan_new(flags: &Up) -> Result<init::Plan> {
         metadata_copies,
         scheme: flags.scheme.unwrap_or(Scheme::AnglecutHashed),
         tablet_bits: flags.tablet_bits,
+        host: init::LOOPBACK,
+        listen: None,
         port_base: flags.port_base,
+        etcd: flags.etcd.file(),
     })
 }
 
 /// A cluster is what it was made as; flags that ask for another are refused.
 fn check_flags(flags: &Up, cluster: &Cluster) -> Result<()> {
-    let base = cluster.coordinator.port();
+    let first = cluster.coordinator.or_else(|| cluster.metadata_addresses().first().copied());
+    let base = first.map_or(0, |address| address.port());
+    if flags.etcd.file().is_some() && cluster.coordinator.is_some() {
+        bail!(Usage(format!(
+            "the cluster in {} was made with a coordinator of its own, not with etcd; leave --etcd out, or make another cluster with --dir",
+            flags.directory.dir.display()
+        )));
+    }
     let asked = [
         ("--metadata", flags.metadata.map(|n| n.to_string()), cluster.metadata.len().to_string()),
         ("--data", flags.data.map(|n| n.to_string()), cluster.data.len().to_string()),
@@ -348,7 +388,9 @@ fn say_where(plan: &Plan) -> Result<()> {
         cluster.scheme
     )?;
     let addresses: Vec<String> = cluster.metadata_addresses().iter().map(ToString::to_string).collect();
-    say!("metadata at {}; coordinator at {}", addresses.join(" "), cluster.coordinator)?;
+    let coordinator =
+        cluster.coordinator.map_or_else(|| "in etcd".to_owned(), |address| format!("at {address}"));
+    say!("metadata at {}; coordinator {coordinator}", addresses.join(" "))?;
     if let Some(point) = &plan.mount {
         say!("mounted at {}", shown(point))?;
     }
@@ -381,6 +423,7 @@ mod tests {
             mount: None,
             detach: false,
             port_base: None,
+            etcd: EtcdFlags::default(),
             partial: false,
             no_restart: false,
             tablet_bits: init::TABLET_BITS,

@@ -161,6 +161,8 @@ impl State {
             | Message::Peer(_)
             | Message::Replication(_)
             | Message::Ring(_)
+            | Message::Join(_)
+            | Message::Joined(_)
             | Message::Data(_)
             | Message::Ask(_)
             | Message::Told(_)

@@ -121,7 +121,11 @@ impl Chunk {
                 cx.disk_failed(error);
                 DataError::Corrupt
             }
-            EngineError::NewerVersion { .. } | EngineError::Busy { .. } | EngineError::Failed { .. } => {
+            EngineError::NewerVersion { .. }
+            | EngineError::Foreign { .. }
+            | EngineError::Unavailable { .. }
+            | EngineError::Busy { .. }
+            | EngineError::Failed { .. } => {
                 cx.disk_failed(error);
                 DataError::Failed
             }

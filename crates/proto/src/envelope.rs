@@ -29,7 +29,7 @@
 //! content and moves nothing: its start ([`Message::Welcome`]), or why it takes none.
 
 use crate::keys::{Key, Mac};
-use crate::{client, clock, coordinator, data, peer, replication, ring, ticket};
+use crate::{client, clock, coordinator, data, join, peer, replication, ring, ticket};
 use bearing_types::{ServerId, SessionId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -136,6 +136,10 @@ pub enum Message {
     Replication(replication::ReplicationMessage),
     /// Between metadata servers.
     Ring(ring::RingMessage),
+    /// Of a host that joins, to a metadata server.
+    Join(join::Join),
+    /// The answer.
+    Joined(join::Joined),
 }
 
 /// Why a packet was not taken.

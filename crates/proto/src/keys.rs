@@ -142,6 +142,11 @@ impl ServerKeys {
     }
 }
 
+/// Seals what a host that joins is told in its session.
+pub fn joining_key(session: &Key) -> Key {
+    session.derive("bearing 2026-11 joining", &[])
+}
+
 /// What both sides of the handshake prove: derived, so that the secret itself serves nothing else.
 pub fn handshake_secret(enrolment: &Key) -> Key {
     enrolment.derive("bearing 2026-11 handshake", &[])

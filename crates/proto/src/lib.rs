@@ -19,6 +19,7 @@ pub mod freshness;
 pub mod grant;
 pub mod hello;
 pub mod inspect;
+pub mod join;
 pub mod keys;
 pub mod map;
 pub mod notice;

@@ -27,6 +27,16 @@ pub enum EngineError {
         /// The newest version this program reads.
         known: u32,
     },
+    /// It answers, but is not what it is taken for: name the right one.
+    Foreign {
+        /// What is there, and what to try.
+        what: String,
+    },
+    /// An engine on other machines does not answer, or refuses: try again.
+    Unavailable {
+        /// What was being done, and why it was not.
+        what: String,
+    },
     /// Another process holds it.
     Busy {
         /// What is held, and by whom if known.
@@ -50,6 +60,8 @@ impl fmt::Display for EngineError {
                 f,
                 "{what} was written in format version {found}, this program knows up to version {known}; use a newer `bearing`"
             ),
+            EngineError::Foreign { what } => f.write_str(what),
+            EngineError::Unavailable { what } => f.write_str(what),
             EngineError::Busy { what } => write!(f, "{what} is in use by another process; stop it first"),
             EngineError::Failed { doing } => {
                 write!(f, "{doing} failed; writes stop until the server is restarted")

@@ -25,12 +25,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// The newest format of `cluster.toml` that this program knows.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 /// The most servers of one kind.
 pub const SERVERS_MAX: u32 = 999;
 
-/// The most copies of metadata.
-pub const METADATA_COPIES_MAX: usize = 5;
+/// The most copies of metadata. While there are fewer servers there are as many copies as servers.
+pub const METADATA_COPIES_MAX: u8 = 5;
+/// The most copies of data, likewise.
+pub const DATA_COPIES_MAX: u8 = 8;
 
 /// The coordinator's server id.
 pub const COORDINATOR: ServerId = ServerId(1_000_000);
@@ -43,6 +45,9 @@ const DATA_BASE: u32 = 1_000;
 pub struct Cluster {
     /// The format's version; a newer one is refused.
     pub format: u32,
+    /// Which cluster it is. Before format 3 nobody had to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<ClusterId>,
     /// How children are placed.
     #[serde(with = "scheme_name")]
     pub scheme: Scheme,
@@ -51,12 +56,47 @@ pub struct Cluster {
     /// On how many metadata servers each tablet is kept. Before format 2 it was one.
     #[serde(default = "one_copy")]
     pub metadata_copies: u8,
-    /// Where the coordinator listens.
-    pub coordinator: SocketAddr,
+    /// Where the coordinator listens; none: its registers are in etcd, where each server's configuration
+    /// says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coordinator: Option<SocketAddr>,
     /// The metadata servers.
     pub metadata: Vec<Member>,
     /// The data servers.
     pub data: Vec<Member>,
+}
+
+/// Which cluster it is: drawn when it is made, written in 16 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ClusterId(pub u64);
+
+impl ClusterId {
+    /// Where etcd has the registers of this cluster.
+    pub fn etcd_root(self) -> String {
+        format!("/bearing/{self}")
+    }
+}
+
+impl std::fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl From<ClusterId> for String {
+    fn from(id: ClusterId) -> String {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for ClusterId {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<ClusterId, String> {
+        let id = u64::from_str_radix(&text, 16).ok().filter(|_| text.len() == 16);
+        id.map(ClusterId).ok_or_else(|| format!("{text:?} is no cluster id: 16 hexadecimal digits"))
+    }
 }
 
 /// A server of the cluster.
@@ -152,21 +192,19 @@ impl Cluster {
 
     /// What would make no sense, in words.
     pub fn check(&self) -> Result<(), String> {
+        if self.coordinator.is_none() && self.id.is_none() {
+            return Err("there is neither the address of a coordinator nor, for etcd, the id of the cluster"
+                .to_owned());
+        }
         check_members("metadata", &self.metadata)?;
         check_members("data", &self.data)?;
-        let copies = usize::from(self.data_copies);
-        if copies == 0 || copies > self.data.len() {
-            return Err(format!(
-                "data_copies = {copies}: give 1 to {} (the number of data servers)",
-                self.data.len()
-            ));
-        }
-        let copies = usize::from(self.metadata_copies);
-        if copies == 0 || copies > self.metadata.len().min(METADATA_COPIES_MAX) {
-            return Err(format!(
-                "metadata_copies = {copies}: give 1 to {} (the number of metadata servers, and {METADATA_COPIES_MAX} at most)",
-                self.metadata.len().min(METADATA_COPIES_MAX)
-            ));
+        for (what, copies, max) in [
+            ("data_copies", self.data_copies, DATA_COPIES_MAX),
+            ("metadata_copies", self.metadata_copies, METADATA_COPIES_MAX),
+        ] {
+            if copies == 0 || copies > max {
+                return Err(format!("{what} = {copies}: give 1 to {max}"));
+            }
         }
         let mut seen = BTreeSet::new();
         match self.daemons().into_iter().find(|daemon| !seen.insert(daemon.address)) {
@@ -184,8 +222,8 @@ impl Cluster {
             };
             members.iter().map(daemon).collect()
         };
-        let coordinator = Daemon { name: DaemonName::COORDINATOR, address: self.coordinator };
-        let mut all = vec![coordinator];
+        let coordinator = |address| Daemon { name: DaemonName::COORDINATOR, address };
+        let mut all: Vec<Daemon> = self.coordinator.map(coordinator).into_iter().collect();
         all.extend(of(ServerKind::Metadata, &self.metadata));
         all.extend(of(ServerKind::Data, &self.data));
         all
@@ -194,6 +232,11 @@ impl Cluster {
     /// The address of one daemon.
     pub fn address_of(&self, name: DaemonName) -> Option<SocketAddr> {
         self.daemons().into_iter().find(|daemon| daemon.name == name).map(|daemon| daemon.address)
+    }
+
+    /// Who can be asked for registers: the coordinator, or any metadata server asks etcd.
+    pub fn registrars(&self) -> Vec<SocketAddr> {
+        self.coordinator.map_or_else(|| self.metadata_addresses(), |address| vec![address])
     }
 
     /// Where to ask for metadata first.
@@ -303,10 +346,11 @@ mod tests {
         let member = |number, port| Member { number, address: ([127, 0, 0, 1], port).into() };
         Cluster {
             format: FORMAT,
+            id: Some(ClusterId(0x1f)),
             scheme: Scheme::AnglecutHashed,
             data_copies: 2,
             metadata_copies: 2,
-            coordinator: ([127, 0, 0, 1], 7000).into(),
+            coordinator: Some(([127, 0, 0, 1], 7000).into()),
             metadata: vec![member(1, 7001), member(2, 7002)],
             data: vec![member(1, 7003), member(2, 7004)],
         }
@@ -329,27 +373,44 @@ mod tests {
     #[test]
     fn a_cluster_from_before_copies_of_metadata_has_one() {
         let older =
-            |text: String| text.replace("format = 2", "format = 1").replace("metadata_copies = 2\n", "");
-        let read = written(&cluster(), older).unwrap();
-        assert_eq!(read, Cluster { format: 1, metadata_copies: 1, ..cluster() });
+            |text: String| text.replace("format = 3", "format = 1").replace("metadata_copies = 2\n", "");
+        let read = written(&Cluster { id: None, ..cluster() }, older).unwrap();
+        assert_eq!(read, Cluster { format: 1, id: None, metadata_copies: 1, ..cluster() });
     }
 
     #[test]
     fn a_newer_format_is_refused_by_its_number_even_with_unknown_keys() {
         let error =
-            written(&cluster(), |text| text.replace("format = 2", "format = 7\nshiny = true")).unwrap_err();
+            written(&cluster(), |text| text.replace("format = 3", "format = 7\nshiny = true")).unwrap_err();
         assert!(error.to_string().contains("format version 7"), "{error}");
     }
 
     #[test]
-    fn too_many_copies_and_shared_addresses_are_refused() {
-        let error = written(&Cluster { data_copies: 3, ..cluster() }, |text| text).unwrap_err();
-        assert!(error.to_string().contains("data_copies = 3"), "{error}");
-        let error = written(&Cluster { metadata_copies: 3, ..cluster() }, |text| text).unwrap_err();
-        assert!(error.to_string().contains("metadata_copies = 3: give 1 to 2"), "{error}");
-        let shared = Cluster { coordinator: cluster().data[0].address, ..cluster() };
+    fn copies_out_of_bounds_and_shared_addresses_are_refused() {
+        let error = written(&Cluster { data_copies: 0, ..cluster() }, |text| text).unwrap_err();
+        assert!(error.to_string().contains("data_copies = 0: give 1 to 8"), "{error}");
+        let error = written(&Cluster { metadata_copies: 6, ..cluster() }, |text| text).unwrap_err();
+        assert!(error.to_string().contains("metadata_copies = 6: give 1 to 5"), "{error}");
+        let shared = Cluster { coordinator: Some(cluster().data[0].address), ..cluster() };
         let error = written(&shared, |text| text).unwrap_err();
         assert!(error.to_string().contains("127.0.0.1:7003"), "{error}");
+    }
+
+    #[test]
+    fn a_cluster_in_etcd_has_an_id_and_its_metadata_servers_know_its_registers() {
+        let etcd = Cluster { coordinator: None, ..cluster() };
+        let read = written(&etcd, |text| text).unwrap();
+        assert_eq!(read.id.unwrap().etcd_root(), "/bearing/000000000000001f");
+        assert_eq!(read.registrars(), read.metadata_addresses());
+        let nameless = |text: String| text.replace("id = \"000000000000001f\"\n", "");
+        let error = written(&etcd, nameless).unwrap_err();
+        assert!(error.to_string().contains("for etcd, the id of the cluster"), "{error}");
+        let wrong = |text: String| text.replace("000000000000001f", "1f");
+        let error = written(&etcd, wrong).unwrap_err();
+        assert!(
+            error.to_string().contains("cluster.toml:3: ") && error.to_string().contains("16 hex"),
+            "{error}"
+        );
     }
 
     #[test]

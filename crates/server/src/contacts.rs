@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// The machine's questions have this bit, ours do not.
 pub const MACHINE_ASKS: u64 = 1 << 63;
+/// Those for hosts that join have this one, ours do not.
+pub const JOIN_ASKS: u64 = 1 << 62;
 /// An unanswered question is asked again after so long at first. The pauses double.
 const REPEAT: Duration = Duration::from_millis(200);
 /// The longest pause. A coordinator that was started anew knows of no question: what is revoked is refused
@@ -72,7 +74,7 @@ impl Contacts {
         let entry = ServerEntry { server: me.name.server(), kind: me.name.kind, address: me.address };
         let mut contacts = Contacts {
             entry,
-            number: first & !MACHINE_ASKS,
+            number: first & !(MACHINE_ASKS | JOIN_ASKS),
             open: Vec::new(),
             servers_seen: 0,
             enrolments_seen: 0,
@@ -138,7 +140,7 @@ impl Contacts {
     /// Takes an answer; says whether it was one to these questions.
     pub fn take(&mut self, message: &Message, post: &mut Post) -> bool {
         let Message::Told(Told { id, result }) = message else { return false };
-        if id & MACHINE_ASKS != 0 {
+        if id & (MACHINE_ASKS | JOIN_ASKS) != 0 {
             return false;
         }
         // However late: a coordinator that always takes longer than the pause is heard all the same.

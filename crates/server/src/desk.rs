@@ -56,6 +56,11 @@ impl Desk {
         }
     }
 
+    /// Somebody else has changed registers, or may have.
+    pub fn changed(&mut self) {
+        self.changing = true;
+    }
+
     /// Has what was asked worked on, and gives the answers that are ready.
     pub fn turn(&mut self) -> EngineResult<Vec<(ServerId, Told)>> {
         if std::mem::take(&mut self.changing) {

@@ -3,18 +3,19 @@
 //! Every step but the last can be repeated: a crash in between leaves a directory without `cluster.toml`, and
 //! the next attempt starts over. Nothing is thrown away that a server may have stored something in.
 
-use crate::cluster::{Cluster, FORMAT, Layout, Member};
-use crate::config::DaemonConfig;
+use crate::cluster::{Cluster, ClusterId, DaemonName, FORMAT, Layout, Member};
+use crate::config::{DaemonFile, EtcdFile};
 use crate::{StartError, toml_file};
+use bearing_engines_etcd::EtcdCoordinator;
 use bearing_engines_local::RedbCoordinator;
 use bearing_env::{Secret, random_u64};
 use bearing_placement::{Assignment, Scheme};
 use bearing_proto::client::{FilesystemRecord, ServerEntry, ServerKind};
-use bearing_proto::coordinator::{FILESYSTEM_KEY, encode_register, server_key, tablet_key};
+use bearing_proto::coordinator::{FILESYSTEM_KEY, SWAP_MAX, encode_register, server_key, tablet_key};
 use bearing_seams::{Coordinator, RegisterChange, Swap};
 use bearing_types::{FilesystemId, NameKey, NodeId, ServerId};
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +25,9 @@ pub const TABLET_BITS: u8 = 4;
 /// Where chosen ports are looked for: above the registered ones, below those that Linux gives to outgoing
 /// connections.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// The host of a cluster that is for this machine alone.
+pub const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// What a new cluster shall be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +44,14 @@ pub struct Plan {
     pub scheme: Scheme,
     /// The ring is cut into two to the power of this many tablets.
     pub tablet_bits: u8,
+    /// Where the servers are reached: an address of this host.
+    pub host: IpAddr,
+    /// Where they listen, if that is another address, such as all of this host.
+    pub listen: Option<IpAddr>,
     /// The first of consecutive ports, or any that are free.
     pub port_base: Option<u16>,
+    /// The etcd that has the registers, instead of a coordinator; files as found from here.
+    pub etcd: Option<EtcdFile>,
 }
 
 /// Where a coordinator keeps its registers.
@@ -49,17 +59,21 @@ pub fn registers_file(coordinator: &Path) -> PathBuf {
     coordinator.join("registers.redb")
 }
 
-/// Makes a cluster on this machine, on loopback addresses.
+/// Makes a cluster with its first servers, all of them on this host.
 pub fn init(layout: &Layout, plan: &Plan) -> Result<Cluster, StartError> {
     refuse_leftovers(layout)?;
-    let count = plan.metadata as usize + plan.data as usize + 1;
-    let mut addresses = choose_addresses(count, plan.port_base)?.into_iter();
+    let coordinators = u32::from(plan.etcd.is_none());
+    let count = plan.metadata as usize + plan.data as usize + coordinators as usize;
+    let mut addresses = choose_addresses(plan.host, count, plan.port_base)?.into_iter();
     let mut members = |count: u32| -> Vec<Member> {
         (1..=count).zip(&mut addresses).map(|(number, address)| Member { number, address }).collect()
     };
-    let (coordinator, metadata, data) = (members(1)[0].address, members(plan.metadata), members(plan.data));
+    let coordinator = members(coordinators).first().map(|coordinator| coordinator.address);
+    let (metadata, data) = (members(plan.metadata), members(plan.data));
+    let id = ClusterId(random_u64());
     let cluster = Cluster {
         format: FORMAT,
+        id: Some(id),
         scheme: plan.scheme,
         data_copies: plan.data_copies,
         metadata_copies: plan.metadata_copies,
@@ -69,18 +83,39 @@ pub fn init(layout: &Layout, plan: &Plan) -> Result<Cluster, StartError> {
     };
     cluster.check().map_err(StartError::Refused)?;
     make_secrets(layout)?;
+    let etcd = plan.etcd.as_ref().map(EtcdFile::absolute).transpose()?;
     for daemon in cluster.daemons() {
         make_directory(&layout.daemon(daemon.name))?;
-        DaemonConfig::write_new(layout, daemon.name)?;
+        let listen = plan.listen.map(|ip| (ip, daemon.address.port()).into());
+        DaemonFile { listen, ..DaemonFile::new(daemon.name, etcd.clone()) }.write(layout, daemon.name)?;
     }
-    write_registers(layout, &cluster, plan.tablet_bits)?;
+    match &plan.etcd {
+        Some(etcd) => {
+            let members = etcd.members(Path::new(".")).map_err(StartError::Refused)?;
+            let root = id.etcd_root();
+            let mut registers =
+                EtcdCoordinator::new(&members, &root).map_err(StartError::engine("reach etcd"))?;
+            registers.create().map_err(StartError::engine("make the registers"))?;
+            write_registers(&mut registers, &cluster, plan.tablet_bits)?;
+        }
+        None => {
+            let path = registers_file(&layout.daemon(DaemonName::COORDINATOR));
+            // What an interrupted attempt left: there is no cluster.toml, so nobody has used it.
+            if path.exists() {
+                fs::remove_file(&path).map_err(|error| StartError::file("remove", &path, &error))?;
+            }
+            let registers = RedbCoordinator::open(&path);
+            let mut registers = registers.map_err(StartError::engine("make the coordinator's registers"))?;
+            write_registers(&mut registers, &cluster, plan.tablet_bits)?;
+        }
+    }
     let heading = "# A Bearing cluster. Servers and clients read this file; it is not rewritten.\n";
     toml_file::write(&layout.cluster_file(), heading, &cluster)?;
     Ok(cluster)
 }
 
 /// Directories with stores, but without `cluster.toml`: somebody's data whose description is lost.
-fn refuse_leftovers(layout: &Layout) -> Result<(), StartError> {
+pub(crate) fn refuse_leftovers(layout: &Layout) -> Result<(), StartError> {
     let Ok(entries) = fs::read_dir(layout.root()) else { return Ok(()) };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -106,7 +141,7 @@ fn make_secrets(layout: &Layout) -> Result<(), StartError> {
 
 /// Makes a directory and those above it. Their names are stable then: a power cut soon after must not leave a
 /// cluster that nobody finds.
-fn make_directory(path: &Path) -> Result<(), StartError> {
+pub(crate) fn make_directory(path: &Path) -> Result<(), StartError> {
     let missing: Vec<&Path> = path.ancestors().take_while(|ancestor| is_missing(ancestor)).collect();
     let make = || {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
@@ -125,15 +160,19 @@ fn is_missing(path: &Path) -> bool {
 
 /// Addresses that are free now, for datagrams and for streams. All are held until the last is found, so that
 /// none is chosen twice.
-fn choose_addresses(count: usize, port_base: Option<u16>) -> Result<Vec<SocketAddr>, StartError> {
+pub fn choose_addresses(
+    host: IpAddr,
+    count: usize,
+    port_base: Option<u16>,
+) -> Result<Vec<SocketAddr>, StartError> {
     if let Some(base) = port_base {
-        return fixed_addresses(count, base);
+        return fixed_addresses(host, count, base);
     }
     let span = u64::from(PORTS.end - PORTS.start);
     let first = (random_u64() % span) as u16;
     let candidates =
         (0..PORTS.end - PORTS.start).map(|step| PORTS.start + (first + step) % (PORTS.end - PORTS.start));
-    let held: Vec<_> = candidates.filter_map(|port| hold(loopback(port)).ok()).take(count).collect();
+    let held: Vec<_> = candidates.filter_map(|port| hold((host, port).into()).ok()).take(count).collect();
     if held.len() < count {
         let (start, end, found) = (PORTS.start, PORTS.end, held.len());
         return Err(StartError::Refused(format!(
@@ -143,7 +182,7 @@ fn choose_addresses(count: usize, port_base: Option<u16>) -> Result<Vec<SocketAd
     Ok(held.into_iter().map(|held| held.address).collect())
 }
 
-fn fixed_addresses(count: usize, base: u16) -> Result<Vec<SocketAddr>, StartError> {
+fn fixed_addresses(host: IpAddr, count: usize, base: u16) -> Result<Vec<SocketAddr>, StartError> {
     let last = usize::from(base) + count - 1;
     if base == 0 || last > usize::from(u16::MAX) {
         return Err(StartError::Refused(format!(
@@ -151,13 +190,9 @@ fn fixed_addresses(count: usize, base: u16) -> Result<Vec<SocketAddr>, StartErro
             usize::from(u16::MAX) + 1 - count
         )));
     }
-    let addresses: Vec<_> = (0..count).map(|step| loopback(base + step as u16)).collect();
+    let addresses: Vec<_> = (0..count).map(|step| (host, base + step as u16).into()).collect();
     let held: Result<Vec<_>, StartError> = addresses.iter().map(|address| hold(*address)).collect();
     held.map(|_| addresses)
-}
-
-fn loopback(port: u16) -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, port).into()
 }
 
 /// An address that nobody else can take while this lives.
@@ -170,7 +205,8 @@ struct Held {
 fn hold(address: SocketAddr) -> Result<Held, StartError> {
     let refused = |error: std::io::Error| {
         StartError::Listen(format!(
-            "cannot listen on {address}: {error}; stop what uses the port, or choose others with --port-base"
+            "cannot listen on {address}: {error}; is it an address of this host? Stop what uses the port, or choose \
+             others with --port-base"
         ))
     };
     let _datagrams = UdpSocket::bind(address).map_err(refused)?;
@@ -179,19 +215,18 @@ fn hold(address: SocketAddr) -> Result<Held, StartError> {
 }
 
 /// The first registers: who serves which tablet, where the servers are, and the filesystem's constants.
-fn write_registers(layout: &Layout, cluster: &Cluster, tablet_bits: u8) -> Result<(), StartError> {
-    let path = registers_file(&layout.daemon(crate::cluster::DaemonName::COORDINATOR));
-    // What an interrupted attempt left: there is no cluster.toml, so nobody has used it.
-    if path.exists() {
-        fs::remove_file(&path).map_err(|error| StartError::file("remove", &path, &error))?;
-    }
-    let mut coordinator =
-        RedbCoordinator::open(&path).map_err(StartError::engine("make the coordinator's registers"))?;
+fn write_registers(
+    coordinator: &mut dyn Coordinator,
+    cluster: &Cluster,
+    tablet_bits: u8,
+) -> Result<(), StartError> {
     let registers = registers(cluster, tablet_bits)?;
-    let changes: Vec<RegisterChange> =
-        registers.into_iter().map(|(key, value)| RegisterChange::new(key, None, Some(value))).collect();
-    let swap = coordinator.swap(&changes).map_err(StartError::engine("write the registers"))?;
-    assert!(matches!(swap, Swap::Done(_)), "a new coordinator has no registers");
+    let change = |(key, value): &(String, Vec<u8>)| RegisterChange::new(key, None, Some(value.clone()));
+    for some in registers.chunks(SWAP_MAX) {
+        let changes: Vec<RegisterChange> = some.iter().map(change).collect();
+        let swap = coordinator.swap(&changes).map_err(StartError::engine("write the registers"))?;
+        assert!(matches!(swap, Swap::Done(_)), "a new coordinator has no registers");
+    }
     Ok(())
 }
 
@@ -207,7 +242,9 @@ fn registers(cluster: &Cluster, tablet_bits: u8) -> Result<Vec<(String, Vec<u8>)
         let entry = ServerEntry { server, kind: daemon.name.kind, address: daemon.address };
         registers.push((server_key(server), encode_register(&entry)));
     }
-    let assignment = Assignment::even(&servers, tablet_bits, usize::from(cluster.metadata_copies))
+    // The rest of the copies is made as servers join.
+    let copies = usize::from(cluster.metadata_copies).min(servers.len());
+    let assignment = Assignment::even(&servers, tablet_bits, copies)
         .map_err(|error| StartError::Refused(error.to_string()))?;
     registers.extend(assignment.tablets().map(|tablet| (tablet_key(tablet.block), encode_register(tablet))));
     let filesystem = FilesystemRecord {
@@ -225,6 +262,7 @@ fn registers(cluster: &Cluster, tablet_bits: u8) -> Result<Vec<(String, Vec<u8>)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::DaemonConfig;
     use bearing_proto::coordinator::decode_register;
 
     fn plan() -> Plan {
@@ -235,7 +273,10 @@ mod tests {
             metadata_copies: 1,
             tablet_bits: TABLET_BITS,
             scheme: Scheme::AnglecutHashed,
+            host: LOOPBACK,
+            listen: None,
             port_base: None,
+            etcd: None,
         }
     }
 
@@ -282,9 +323,9 @@ mod tests {
     fn a_port_that_is_taken_is_named() {
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let base = taken.local_addr().unwrap().port();
-        let error = choose_addresses(1, Some(base)).unwrap_err().to_string();
+        let error = choose_addresses(LOOPBACK, 1, Some(base)).unwrap_err().to_string();
         assert!(error.contains(&base.to_string()) && error.contains("--port-base"), "{error}");
-        let error = choose_addresses(9, Some(65_530)).unwrap_err().to_string();
+        let error = choose_addresses(LOOPBACK, 9, Some(65_530)).unwrap_err().to_string();
         assert!(error.contains("65530"), "{error}");
     }
 }

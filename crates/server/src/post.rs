@@ -9,17 +9,20 @@
 //! (`bearing_proto::freshness`); sessions are known by their tickets. This module must not know any machine,
 //! and it does no I/O: it takes bytes and leaves bytes.
 
+use crate::cluster::COORDINATOR;
 use crate::routes::{Origin, Routes};
 use crate::sessions::Sessions;
 use bearing_env::handshake::{Heard, Responder};
 use bearing_env::{Destination, Incoming, Transport, random_u64};
 use bearing_proto::client::{Answer, Reply};
+use bearing_proto::coordinator::Ask;
 use bearing_proto::enrolment::EnrolmentName;
 use bearing_proto::envelope::{
     self, DATAGRAM_PACKED_MAX, Header, PACKET_BYTES_MAX, Packing, Refusal, Stamp, Start, VERSION, Versions,
 };
 use bearing_proto::freshness::{BetweenServers, Held, HeldPackets, Next, Sending, Welcomed};
 use bearing_proto::hello::{self, HelloRefusal};
+use bearing_proto::join;
 use bearing_proto::keys::{Key, ServerKeys};
 use bearing_proto::ticket::{Ticket, TicketMessage};
 use bearing_proto::window::Freshness;
@@ -115,6 +118,8 @@ pub struct Post {
     /// Which enrolments were revoked; `None`: not known yet.
     revoked: Option<BTreeSet<EnrolmentName>>,
     servers: BTreeMap<ServerId, SocketAddr>,
+    /// Questions to the coordinator, if they are kept.
+    asks: Option<Vec<Ask>>,
     sessions: Sessions,
     between: BetweenServers,
     sending: Sending<ServerId>,
@@ -150,6 +155,7 @@ impl Post {
             keys,
             revoked: None,
             servers: servers.into_iter().collect(),
+            asks: None,
             sessions: Sessions::default(),
             between: BetweenServers::default(),
             sending: Sending::default(),
@@ -328,6 +334,15 @@ impl Post {
             return Err(PacketError::Malformed);
         }
         let (squash, key) = (ticket.squash, ticket.secret.clone());
+        // Who has a token may join, and nothing else; nobody else may.
+        let joins = |message: &Message| matches!(message, Message::Join(_));
+        let is_allowed = match join::is_token(&ticket.enrolment) {
+            true => packet.messages.iter().all(joins),
+            false => !packet.messages.iter().any(joins),
+        };
+        if !is_allowed {
+            return Err(PacketError::Unauthenticated);
+        }
         match self.verdict(now.wall, header, ticket) {
             Verdict::Take => {}
             Verdict::Wait => return Ok(Opened::Nothing),
@@ -411,8 +426,27 @@ impl Post {
         }
     }
 
+    /// The token by which a session began, if it did by one, and the session's secret.
+    pub fn token_of(&self, session: SessionId) -> Option<(&EnrolmentName, &Key)> {
+        let ticket = &self.sessions.get(session)?.ticket;
+        join::is_token(&ticket.enrolment).then_some((&ticket.enrolment, &ticket.secret))
+    }
+
+    /// From now on questions to the coordinator are not sent, but kept for who asks for them.
+    pub fn keep_asks(&mut self) {
+        self.asks = Some(Vec::new());
+    }
+
+    /// The questions that were kept.
+    pub fn take_asks(&mut self) -> Vec<Ask> {
+        self.asks.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     /// Sends to another server, by datagram if it fits one.
     pub fn to_server(&mut self, server: ServerId, message: &Message, attachment: &[u8]) {
+        if let (COORDINATOR, Message::Ask(ask), Some(asks)) = (server, message, &mut self.asks) {
+            return asks.push(ask.clone());
+        }
         let receiver = Sender::Server(server);
         let origin = match self.routes.take(receiver, message) {
             Some(origin) => origin,

@@ -6,6 +6,7 @@ use bearing_env::handshake::{Initiator, Outcome, Tickets};
 use bearing_proto::client::{Body, Call, Recall, Request};
 use bearing_proto::data::{DataBody, DataReply};
 use bearing_proto::enrolment::Enrolment;
+use bearing_proto::join::Join;
 use bearing_types::{Block, Epoch, Position, Sequence};
 use std::net::Ipv4Addr;
 
@@ -355,6 +356,30 @@ fn a_client_shakes_hands_and_its_rule_comes_with_every_packet() {
     let stranger = Initiator::new(&Key::new([99; 32]).into(), Versions::SPOKEN, None);
     let opened = post.open(now(), &datagram(51, stranger.hello().to_vec()));
     assert_eq!(opened, Opened::NoSession { peer: at(51), reason: HelloRefusal::Secret });
+}
+
+#[test]
+fn a_session_of_a_token_may_join_and_nothing_else_and_no_other_may_join() {
+    let join = Message::Join(Join { id: 1, metadata: vec![at(5)], data: Vec::new() });
+    for (enrolment, message, is_taken) in [
+        ("join.1", &join, true),
+        ("join.1", &request(1), false),
+        ("laptops", &join, false),
+        ("laptops", &request(1), true),
+    ] {
+        let mut post = post();
+        post.set_revoked(BTreeSet::new());
+        let packet = from_session(&post, 1, Some(&ticket(enrolment)), Some(message));
+        let opened = post.open(now(), &datagram(50, packet));
+        assert_eq!(
+            matches!(opened, Opened::Messages { .. }),
+            is_taken,
+            "{enrolment}: {message:?}: {opened:?}"
+        );
+        assert!(is_taken || matches!(opened, Opened::NotTaken { .. }));
+        let token = post.token_of(ticket(enrolment).session).map(|(name, _)| name.as_str().to_owned());
+        assert_eq!(token.is_some(), enrolment == "join.1" && is_taken);
+    }
 }
 
 #[test]

@@ -8,7 +8,9 @@ use crate::clocks::{Clocks, Verdict};
 use crate::cluster::{COORDINATOR, DaemonName};
 use crate::config::DaemonConfig;
 use crate::contacts::Contacts;
+use crate::joins::Joins;
 use crate::post::{Opened, Post};
+use crate::registers::Registers;
 use crate::state::{ChunkReport, Occupied, Phase};
 use bearing_env::{
     Clock, Destination, Endpoint, EndpointError, Incoming, Peer, Secret, Transport, Waker, random_u64,
@@ -110,7 +112,11 @@ struct Shell<'a> {
     occupied: &'a Occupied,
     endpoint: Endpoint,
     post: Post,
+    /// Of a cluster whose registers are in etcd.
+    registers: Option<Registers>,
     contacts: Option<Contacts>,
+    /// Of a metadata server.
+    joins: Option<Joins>,
     clocks: Clocks,
     /// What is reported of the clock.
     clock: Option<Verdict>,
@@ -163,11 +169,15 @@ fn serve<D: Driver>(
     open: impl FnOnce(&DaemonConfig, &ServerKeys, Waker) -> Result<D, StartError>,
 ) -> Result<(), StartError> {
     let keys = read_keys(&config)?;
-    let endpoint = listen(config.daemon.address)?;
+    let endpoint = listen(config.listen)?;
     let mut driver = open(&config, &keys, endpoint.waker())?;
     let me = config.daemon;
     let servers = config.cluster.daemons().into_iter().map(|daemon| (daemon.name.server(), daemon.address));
-    let post = Post::new(me.name.server(), keys, servers);
+    let mut post = Post::new(me.name.server(), keys, servers);
+    let registers = Registers::start(&config, || endpoint.waker())?;
+    if registers.is_some() {
+        post.keep_asks();
+    }
     let contacts = (me.name.kind != ServerKind::Coordinator).then(|| Contacts::new(me, random_u64()));
     let stopping = stop_on_signals(&endpoint);
     let mut shell = Shell {
@@ -175,7 +185,9 @@ fn serve<D: Driver>(
         occupied,
         endpoint,
         post,
+        registers,
         contacts,
+        joins: (me.name.kind == ServerKind::Metadata).then(Joins::new),
         clocks: Clocks::new(skew_max(), random_u64()),
         clock: None,
         serving: false,
@@ -193,7 +205,7 @@ fn serve<D: Driver>(
 
 impl Shell<'_> {
     fn turn_until_stopped(&mut self, driver: &mut impl Driver) -> Result<(), StartError> {
-        tracing::info!("{} listens on {}", self.config.daemon.name, self.config.daemon.address);
+        tracing::info!("{} listens on {}", self.config.daemon.name, self.config.listen);
         let mut incoming = Vec::new();
         while !self.stopping.load(Ordering::Relaxed) {
             self.turn(driver, &mut incoming)?;
@@ -234,6 +246,7 @@ impl Shell<'_> {
         let now = Clock.now();
         let packets = incoming.len();
         self.open(now, incoming, driver)?;
+        self.ask_etcd(now, driver)?;
         if self.clocks.turn(now, &mut self.post) {
             self.watch_clock(now, driver);
         }
@@ -249,11 +262,38 @@ impl Shell<'_> {
                 return Err(error);
             }
         }
+        if let Some(joins) = &mut self.joins {
+            joins.turn(now.mono, &mut self.post);
+        }
         driver.turn(now, &mut self.post)?;
+        self.ask_etcd(now, driver)?;
         self.send();
         self.endpoint.flush().map_err(|error| self.network_failed(&error))?;
         let late = now.mono.since(self.turned).saturating_sub(timeout);
         self.watch_turn((now.mono, late), (packets, worked), driver);
+        Ok(())
+    }
+
+    /// What etcd answered goes where the coordinator's answers go, or to the operator who asked; what is to
+    /// be asked goes to etcd.
+    fn ask_etcd(&mut self, now: Now, driver: &mut impl Driver) -> Result<(), StartError> {
+        let Some(registers) = &mut self.registers else { return Ok(()) };
+        let me = self.config.daemon.name.server();
+        self.post.take_asks().into_iter().for_each(|ask| registers.ask(me, ask));
+        for (asker, told) in registers.turn()? {
+            let message = Message::Told(told);
+            if asker != me {
+                self.post.answer(Sender::Server(asker), &message, &[]);
+                continue;
+            }
+            let opened = Opened::Messages {
+                sender: Sender::Server(COORDINATOR),
+                squash: Squash::None,
+                messages: vec![message],
+                attachment: Vec::new(),
+            };
+            self.handle(now, opened, driver)?;
+        }
         Ok(())
     }
 
@@ -327,8 +367,15 @@ impl Shell<'_> {
 
     fn timeout(&self, driver: &impl Driver) -> Duration {
         let contacts_wake = self.contacts.as_ref().map(Contacts::next_wake);
-        let wake =
-            [driver.next_wake(), contacts_wake, Some(self.clocks.next_wake())].into_iter().flatten().min();
+        let wake = [
+            driver.next_wake(),
+            contacts_wake,
+            self.joins.as_ref().and_then(Joins::next_wake),
+            Some(self.clocks.next_wake()),
+        ]
+        .into_iter()
+        .flatten()
+        .min();
         let now = Clock.mono();
         wake.map_or(WAIT_MAX, |wake| wake.since(now).min(WAIT_MAX))
     }
@@ -394,6 +441,21 @@ impl Shell<'_> {
                 {
                     messages.retain(|message| !contacts.take(message, &mut self.post));
                 }
+                if let Some(registers) = &mut self.registers {
+                    registers.take(sender, &mut messages);
+                }
+                if let Some(joins) = &mut self.joins {
+                    messages.retain(|message| match (sender, message) {
+                        (Sender::Client(session), Message::Join(join)) => {
+                            joins.take(session, join.clone(), &mut self.post);
+                            false
+                        }
+                        (Sender::Server(COORDINATOR), Message::Told(told)) => {
+                            !joins.on_told(now, told, &self.config, &mut self.post)
+                        }
+                        _ => true,
+                    });
+                }
                 messages.retain(|message| !self.clocks.take(now, sender, message, &mut self.post));
                 driver.take(sender, squash, messages, attachment);
                 Ok(())
@@ -432,7 +494,7 @@ impl Shell<'_> {
             // For clients.
             Refusal::NeedTicket | Refusal::Expired | Refusal::Revoked => return Ok(()),
         };
-        let is_coordinator = peer == self.config.cluster.coordinator;
+        let is_coordinator = self.config.cluster.coordinator == Some(peer);
         if is_coordinator && self.contacts.as_ref().is_some_and(|contacts| !contacts.was_answered()) {
             self.refusal.get_or_insert((now, error));
             return Ok(());
@@ -453,7 +515,7 @@ impl Shell<'_> {
     fn network_failed(&self, error: &std::io::Error) -> StartError {
         StartError::Stopped {
             server: self.config.daemon.name.server(),
-            reason: format!("the network of {} failed: {error}", self.config.daemon.address),
+            reason: format!("the network of {} failed: {error}", self.config.listen),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! is made for each, mounted twice, and checked with `bearing check --read` in the end.
 
 mod cluster;
+mod etcd;
 mod killing;
 mod kills;
 mod outages;
@@ -57,6 +58,12 @@ pub struct SoakArgs {
     /// Kills of metadata servers whose outages are timed
     #[arg(long, default_value_t = 20)]
     outages: u64,
+    /// Their cluster is coordinated by etcd
+    #[arg(long)]
+    etcd: bool,
+    /// Kills of etcd's members
+    #[arg(long, default_value_t = 100)]
+    etcd_kills: u64,
     /// Their cluster has two to the power of this many tablets
     #[arg(long, default_value_t = 4)]
     tablet_bits: u8,
@@ -104,6 +111,8 @@ enum Soak {
     Kills,
     /// kill -9 of one metadata server at a time under a client that works: how long that is felt
     Outages,
+    /// etcd's members killed, one and two at a time, and slow, under two clients that work
+    Etcd,
     /// xfstests, with delegated directories and without: what fails is what is known to fail
     Xfstests,
 }
@@ -121,7 +130,7 @@ impl Soak {
             Soak::Mixed => include_str!("mixed.sh"),
             Soak::Rsync => include_str!("rsync.sh"),
             Soak::Pjdfstest => include_str!("pjdfstest.sh"),
-            Soak::PowerCuts | Soak::Kills | Soak::Outages | Soak::Xfstests => return None,
+            Soak::PowerCuts | Soak::Kills | Soak::Outages | Soak::Etcd | Soak::Xfstests => return None,
         })
     }
 
@@ -130,7 +139,7 @@ impl Soak {
         match self {
             Soak::Sqlite | Soak::Stress | Soak::Cargo => "locks=local",
             Soak::Fsx | Soak::Git | Soak::Fio | Soak::Mixed | Soak::Rsync | Soak::Pjdfstest => "",
-            Soak::PowerCuts | Soak::Kills | Soak::Outages | Soak::Xfstests => "",
+            Soak::PowerCuts | Soak::Kills | Soak::Outages | Soak::Etcd | Soak::Xfstests => "",
         }
     }
 }
@@ -185,9 +194,10 @@ fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<(
         return match soak {
             Soak::Kills => kills::run(root, program, args.kills, args.seed),
             Soak::Outages => {
-                let SoakArgs { outages: kills, tablet_bits, files, seed, .. } = *args;
-                outages::run(root, program, Plan { kills, tablet_bits, files, seed })
+                let SoakArgs { outages: kills, tablet_bits, files, seed, etcd, .. } = *args;
+                outages::run(root, program, Plan { kills, tablet_bits, files, seed, etcd })
             }
+            Soak::Etcd => etcd::run(root, program, args.etcd_kills, args.seed),
             Soak::Xfstests => run_xfstests(root, program, args),
             _ => power_cuts::run(root, program, args.cuts, args.seed),
         };

@@ -20,13 +20,14 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::cluster::{Cluster, Process, tablets};
+use super::etcd::Etcd;
 use crate::draw::Draw;
 use crate::stage::Stage;
 
-const SERVERS: [&str; 9] =
+pub(super) const SERVERS: [&str; 9] =
     ["--metadata", "5", "--metadata-copies", "3", "--data", "2", "--data-copies", "2", "--no-restart"];
 /// Directories that the client works in: enough for each server to have some.
-const DIRECTORIES: usize = 8;
+pub(super) const DIRECTORIES: usize = 8;
 /// Of so many files one is kept, to be looked for in the end.
 const KEPT: u64 = 16;
 /// Every so often a server is frozen and not killed.
@@ -44,9 +45,9 @@ const MEDIAN_MAX: Duration = Duration::from_millis(500);
 
 /// A call of the client, by the wall clock.
 #[derive(Clone, Copy, Debug)]
-struct Call {
-    began: Duration,
-    ended: Duration,
+pub(super) struct Call {
+    pub(super) began: Duration,
+    pub(super) ended: Duration,
 }
 
 /// What is killed, and how often.
@@ -60,6 +61,8 @@ pub struct Plan {
     pub files: u64,
     /// Everything is drawn from it.
     pub seed: u64,
+    /// Etcd coordinates, instead of a coordinator.
+    pub etcd: bool,
 }
 
 /// How long calls take.
@@ -147,7 +150,10 @@ fn judge(outages: &[Outage], calls: Calls) -> Result<()> {
 
 fn kill_each(cluster: &Cluster, idle: &Cluster, plan: Plan) -> Result<(Vec<Outage>, Calls)> {
     let bits = plan.tablet_bits.to_string();
-    let flags: Vec<&str> = SERVERS.into_iter().chain(["--tablet-bits", &bits]).collect();
+    let etcd = if plan.etcd { Some(Etcd::start(&cluster.directory.with_file_name("etcd"))?) } else { None };
+    let endpoints = etcd.as_ref().map(Etcd::endpoints);
+    let etcd = endpoints.iter().flat_map(|endpoints| ["--etcd", endpoints]);
+    let flags: Vec<&str> = SERVERS.into_iter().chain(["--tablet-bits", &bits]).chain(etcd).collect();
     cluster.up_with(&flags)?;
     cluster.mount("nodelegate")?;
     idle.mount("nodelegate")?;
@@ -197,7 +203,7 @@ fn name_of(number: u64) -> String {
 }
 
 /// Makes files and removes most of them again. Gives how many were made.
-fn work(place: &Path, stop: &AtomicBool, calls: &Mutex<Vec<Call>>) -> Result<u64> {
+pub(super) fn work(place: &Path, stop: &AtomicBool, calls: &Mutex<Vec<Call>>) -> Result<u64> {
     let mut made = 0;
     while !stop.load(Ordering::Relaxed) {
         let path = place.join(name_of(made));
@@ -220,7 +226,7 @@ fn timed<T>(calls: &Mutex<Vec<Call>>, call: impl FnOnce() -> std::io::Result<T>)
 }
 
 /// Exactly the files that were kept are there.
-fn look_for(place: &Path, made: u64) -> Result<usize> {
+pub(super) fn look_for(place: &Path, made: u64) -> Result<usize> {
     let wanted = (0..made).filter(|number| number.is_multiple_of(KEPT)).map(name_of);
     let mut wanted: Vec<String> = wanted.chain(["file".to_owned()]).collect();
     wanted.sort();
@@ -307,7 +313,7 @@ impl Calls {
 }
 
 /// The metadata server that has the most tablets.
-fn busiest(cluster: &Cluster) -> Result<Process> {
+pub(super) fn busiest(cluster: &Cluster) -> Result<Process> {
     let status = cluster.status()?;
     let owners = tablets(&status).iter().filter_map(|tablet| tablet["owner"].as_u64());
     let mut counts = std::collections::BTreeMap::new();
@@ -320,7 +326,7 @@ fn busiest(cluster: &Cluster) -> Result<Process> {
 }
 
 /// Whether a server says that it serves.
-fn serves(cluster: &Cluster, name: &str) -> Result<bool> {
+pub(super) fn serves(cluster: &Cluster, name: &str) -> Result<bool> {
     let status = cluster.status()?;
     let daemons = status["daemons"].as_array().map_or(&[][..], Vec::as_slice);
     let title = |daemon: &Value| format!("{}-{}", daemon["kind"].as_str().unwrap_or(""), daemon["id"]);
@@ -328,7 +334,7 @@ fn serves(cluster: &Cluster, name: &str) -> Result<bool> {
 }
 
 /// The longest call that was under way when something was killed, or began later.
-fn longest(timed: &Mutex<Vec<Call>>, killed: Duration) -> Option<Call> {
+pub(super) fn longest(timed: &Mutex<Vec<Call>>, killed: Duration) -> Option<Call> {
     let calls = timed.lock().expect("nobody panics with it");
     let concerned = calls.iter().filter(|call| call.ended > killed);
     concerned.copied().max_by_key(|call| call.ended - call.began.max(killed))
@@ -393,11 +399,11 @@ fn time_of(line: &str) -> Option<Duration> {
     Some(Duration::from_secs_f64(hours * 3_600.0 + minutes * 60.0 + seconds))
 }
 
-fn wall() -> Duration {
+pub(super) fn wall() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-fn until(what: &str, done: impl Fn() -> Result<bool>) -> Result<Duration> {
+pub(super) fn until(what: &str, done: impl Fn() -> Result<bool>) -> Result<Duration> {
     let began = Instant::now();
     while !done()? {
         if began.elapsed() > PATIENCE {

@@ -100,6 +100,7 @@ pub const TABLE: &[Room] = &[
         &["types", "seams"],
         &["fjall", "redb", "postcard", "serde", "thiserror", "crc32c", "blake3", "libc"],
     ),
+    world("engines-etcd", &["types", "seams"], &["etcd-client", "tokio", "tonic", "getrandom"]),
     world(
         "mount",
         &["types", "seams", "placement", "lookup", "proto", "client", "env"],
@@ -107,7 +108,18 @@ pub const TABLE: &[Room] = &[
     ),
     world(
         "server",
-        &["types", "seams", "placement", "lookup", "proto", "meta", "data", "env", "engines-local"],
+        &[
+            "types",
+            "seams",
+            "placement",
+            "lookup",
+            "proto",
+            "meta",
+            "data",
+            "env",
+            "engines-local",
+            "engines-etcd",
+        ],
         &[
             "serde",
             "toml",

@@ -61,7 +61,10 @@ impl Cluster {
             metadata_copies: 1,
             tablet_bits: init::TABLET_BITS,
             scheme: Scheme::AnglecutHashed,
+            host: init::LOOPBACK,
+            listen: None,
             port_base: None,
+            etcd: None,
         };
         let made = init::init(&layout, &plan)?;
         let address = made.address_of(SERVER).context("the cluster lists its server")?;

@@ -11,10 +11,12 @@
 mod initiator;
 mod limits;
 mod responder;
+mod sealed;
 mod tickets;
 
 pub use initiator::{Initiator, Outcome};
 pub use responder::{Heard, Responder};
+pub use sealed::Sealing;
 pub use tickets::Tickets;
 
 use bearing_proto::hello::FIXED_BYTES;

@@ -1,0 +1,159 @@
+//! Hosts that join a cluster, each in a directory and at a loopback address of its own.
+
+mod common;
+
+use bearing_proto::join::Token;
+use common::{Ran, TestCluster, bearing, wait_for};
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Servers of several hosts, which end with the test.
+struct Hosts {
+    /// Only its place: nothing runs there.
+    place: TestCluster,
+    running: Vec<(PathBuf, Child)>,
+    port: u16,
+}
+
+impl Hosts {
+    /// A cluster with a host at 127.0.0.1 or at ::1.
+    fn new(name: &str, port: u16, address: &str) -> Hosts {
+        let mut hosts = Hosts { place: TestCluster::new(name), running: Vec::new(), port };
+        let (dir, port) = (hosts.dir("h1"), port.to_string());
+        bearing(&["init", "--dir", &dir, "--address", address, "--port-base", &port]).ok();
+        ["coordinator", "metadata-1", "data-1"].iter().for_each(|name| hosts.start("h1", name));
+        hosts.await_serving("h1", &["coordinator", "metadata-1", "data-1"]);
+        hosts
+    }
+
+    fn dir(&self, host: &str) -> String {
+        self.place.root().join(host).to_str().unwrap().to_owned()
+    }
+
+    fn start(&mut self, host: &str, server: &str) {
+        let directory = self.place.root().join(host).join(server);
+        let kind = server.split('-').next().unwrap();
+        let log = fs::File::options().create(true).append(true).open(directory.join("log")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bearing"));
+        command.args(["daemon", kind, "--config"]).arg(directory.join("config.toml"));
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        self.running.push((directory, child));
+    }
+
+    fn await_serving(&self, host: &str, servers: &[&str]) {
+        for server in servers {
+            let state = self.place.root().join(host).join(server).join("state");
+            wait_for(&format!("{server} serves"), PATIENCE, || {
+                fs::read_to_string(&state).is_ok_and(|state| state.contains("serving"))
+            });
+        }
+    }
+
+    fn token(&self) -> String {
+        bearing(&["token", "--dir", &self.dir("h1")]).ok().trim().to_owned()
+    }
+
+    fn join(&self, token: &str, host: &str, address: &str) -> Ran {
+        let port = self.port.to_string();
+        bearing(&["join", token, "--dir", &self.dir(host), "--address", address, "--port-base", &port])
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.running {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn hosts_join_by_tokens_that_are_good_once_and_get_copies_of_everything() {
+    let mut hosts = Hosts::new("hosts", 19_300, "127.0.0.1");
+    let token = hosts.token();
+    let told = hosts.join(&token, "h2", "127.0.0.2").ok();
+    assert!(told.contains("metadata-2, data-2"), "{told}");
+    let again = hosts.join(&token, "h3", "127.0.0.3").refused(1);
+    assert!(again.contains("the token was used before"), "{again}");
+    assert!(!PathBuf::from(hosts.dir("h3")).join("secrets").exists(), "nothing of the cluster is there");
+    hosts.join(&hosts.token(), "h3", "127.0.0.3").ok();
+    for number in [2, 3] {
+        let (host, names) = (format!("h{number}"), [format!("metadata-{number}"), format!("data-{number}")]);
+        names.iter().for_each(|name| hosts.start(&host, name));
+        hosts.await_serving(&host, &names.each_ref().map(String::as_str));
+    }
+    let status = || bearing(&["status", "--dir", &hosts.dir("h3")]).out;
+    wait_for("copies on all hosts", PATIENCE, || {
+        status().contains("16 tablets with 3 copies each: all well")
+    });
+    let dir = hosts.dir("h2");
+    let local = hosts.place.root().join("some");
+    fs::write(&local, b"bytes").unwrap();
+    bearing(&["fs", "--cluster", &dir, "put", local.to_str().unwrap(), "/some"]).ok();
+    assert_eq!(bearing(&["fs", "--cluster", &hosts.dir("h1"), "cat", "/some"]).ok(), "bytes");
+    let listed = bearing(&["enrol", "--list", "--dir", &dir]).ok();
+    assert_eq!(listed.matches("a token that was used").count(), 2, "{listed}");
+    let reserved = bearing(&["enrol", "join.mine", "--dir", &dir]).refused(2);
+    assert!(reserved.contains("name of a token"), "{reserved}");
+    // An address that another server has is refused, and the token stays good.
+    let token = hosts.token();
+    let taken = hosts.join(&token, "h4", "127.0.0.2").refused(1);
+    assert!(taken.contains("127.0.0.2:19300"), "{taken}");
+    hosts.join(&token, "h4", "127.0.0.4").ok();
+}
+
+#[test]
+fn what_a_careless_operator_gets_wrong_is_told_within_three_seconds() {
+    let mut hosts = Hosts::new("careless", 19_400, "::1");
+    let last = std::cell::Cell::new(Instant::now());
+    let timed = |what: &str, ran: Ran, code: i32| {
+        let took = last.replace(Instant::now()).elapsed();
+        assert!(took < Duration::from_secs(3), "{what}: {took:?}");
+        ran.refused(code)
+    };
+    // A token of another cluster.
+    let other = Hosts::new("careless-other", 19_500, "127.0.0.1");
+    let mut token = Token::parse(&other.token()).unwrap();
+    token.servers = vec!["[::1]:19401".parse().unwrap()];
+    last.set(Instant::now());
+    let error = timed("another's token", hosts.join(&token.to_text(), "h2", "127.0.0.2"), 1);
+    assert!(error.contains("the token is one of another cluster"), "{error}");
+    // Half of one.
+    let error = timed("half a token", hosts.join("bearing-join-1:join.1", "h2", "127.0.0.2"), 2);
+    assert!(error.contains("this is no token"), "{error}");
+    // A directory that holds a cluster.
+    let error = timed("here already", hosts.join(&hosts.token(), "h1", "127.0.0.2"), 1);
+    assert!(error.contains("holds a cluster already"), "{error}");
+    // An address that is not this host's.
+    let error = timed("not ours", hosts.join(&hosts.token(), "h2", "192.0.2.1"), 1);
+    assert!(error.contains("is it an address of this host"), "{error}");
+    // A typo in a configuration.
+    let config = PathBuf::from(hosts.dir("h1")).join("data-1/config.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("number = 1", "nubmer = 1")).unwrap();
+    let daemon = bearing(&["daemon", "data", "--config", config.to_str().unwrap()]);
+    let error = timed("a typo", daemon, 4);
+    assert!(error.contains("data-1/config.toml:3: ") && error.contains("nubmer"), "{error}");
+    // The key of another cluster.
+    fs::write(&config, &text).unwrap();
+    let (key, others) = ("secrets/cluster.key", PathBuf::from(other.dir("h1")).join("secrets/cluster.key"));
+    let error = timed("another family", hosts.join(&hosts.token(), "h2", "127.0.0.2"), 1);
+    assert!(error.contains("give an address of IPv6"), "{error}");
+    hosts.port = 19_600;
+    hosts.join(&hosts.token(), "h2", "::1").ok();
+    let own = PathBuf::from(hosts.dir("h2")).join(key);
+    fs::remove_file(&own).unwrap();
+    bearing_env::write_private(&own, &fs::read_to_string(others).unwrap()).unwrap();
+    let began = Instant::now();
+    hosts.start("h2", "data-2");
+    let log = PathBuf::from(hosts.dir("h2")).join("data-2/log");
+    wait_for("it says so", PATIENCE, || {
+        fs::read_to_string(&log).is_ok_and(|log| log.contains("is not the cluster key of that cluster"))
+    });
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+}
