@@ -12,6 +12,7 @@ use crate::join::{JoinHost, MakeToken};
 use crate::mount::{Mount, Umount};
 use crate::ring::RingCommand;
 use crate::status::Status;
+use crate::units::Units;
 use crate::up::Up;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -47,6 +48,8 @@ pub enum Command {
     Token(MakeToken),
     /// Bring the servers of this host to a cluster
     Join(JoinHost),
+    /// Write units of systemd, one for each kind of server
+    Units(Units),
     /// Stop a cluster and unmount it; the data stays
     Down(Down),
     /// Show the daemons, who owns which tablet, and who uses the cluster

@@ -4,14 +4,15 @@
 use anyhow::{Context, Result, anyhow, bail};
 use bearing_env::{Clock, Destination, Endpoint, Secret, Transport, random_u64};
 use bearing_placement::Tablet;
+use bearing_proto::client::{ServerEntry, ServerKind};
 use bearing_proto::coordinator::{
-    Ask, AskCall, RegisterChanges, TABLET_PREFIX, TellBody, Told, decode_register,
+    Ask, AskCall, RegisterChanges, SERVER_PREFIX, TABLET_PREFIX, TellBody, Told, decode_register,
 };
 use bearing_proto::envelope::{self, Refusal, Stamp, Start};
 use bearing_proto::freshness::{Next, Sending};
 use bearing_proto::keys::{Key, ServerKeys};
 use bearing_proto::{Message, Sender};
-use bearing_server::cluster::{Cluster, Layout};
+use bearing_server::cluster::{Cluster, DaemonName, Layout, Member};
 use bearing_types::ServerId;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -53,6 +54,39 @@ pub fn ask_registers(
     })
 }
 
+/// The cluster with the servers that are registered now; as its file has it if nobody says.
+pub fn current(layout: &Layout, cluster: &Cluster, patience: Duration) -> Cluster {
+    let call = AskCall::Changes { prefix: SERVER_PREFIX.to_owned(), since: 0 };
+    let Ok(TellBody::Registers(RegisterChanges { present, .. })) =
+        ask_registers(layout, cluster, call, patience)
+    else {
+        return cluster.clone();
+    };
+    let entries = present.iter().filter_map(|register| decode_register::<ServerEntry>(&register.value).ok());
+    let (mut metadata, mut data) = (Vec::new(), Vec::new());
+    for entry in entries {
+        let member = Member { number: DaemonName::of(entry.server).number, address: entry.address };
+        match entry.kind {
+            ServerKind::Metadata => metadata.push(member),
+            ServerKind::Data => data.push(member),
+            ServerKind::Coordinator => {}
+        }
+    }
+    Cluster { metadata, data, ..cluster.clone() }
+}
+
+/// Which of these servers answer a greeting.
+pub fn who_answers(layout: &Layout, servers: &[SocketAddr], patience: Duration) -> Vec<bool> {
+    std::thread::scope(|scope| {
+        let greet = |server: &SocketAddr| {
+            let server = *server;
+            scope.spawn(move || Asking::new(layout, server, None)?.ask(patience).map(drop))
+        };
+        let threads: Vec<_> = servers.iter().map(greet).collect();
+        threads.into_iter().map(|thread| thread.join().expect("asking does not panic").is_ok()).collect()
+    })
+}
+
 /// The register of a tablet.
 pub fn postcard_tablet(bytes: &[u8]) -> Result<Tablet> {
     decode_register(bytes).map_err(|error| anyhow!("a tablet's register {error}"))
@@ -60,17 +94,9 @@ pub fn postcard_tablet(bytes: &[u8]) -> Result<Tablet> {
 
 /// Asks a server one thing, signing as servers do.
 pub fn ask(layout: &Layout, server: SocketAddr, call: AskCall, patience: Duration) -> Result<TellBody> {
-    let key = |path| Secret::read(path).map(|secret| Key::new(*secret.bytes()));
-    let keys = ServerKeys::new(&key(&layout.cluster_key())?, key(&layout.enrolment_key())?);
-    Asking {
-        keys,
-        start: Start(random_u64() | 1),
-        sending: Sending::default(),
-        endpoint: Endpoint::client()?,
-        server,
-        question: Ask { id: random_u64(), call },
-    }
-    .ask(patience)
+    let question = Ask { id: random_u64(), call };
+    let told = Asking::new(layout, server, Some(question))?.ask(patience)?;
+    told.context("a question is answered")
 }
 
 /// Asks several servers the same at the same time. The answers are in their order.
@@ -96,11 +122,27 @@ struct Asking {
     sending: Sending<SocketAddr>,
     endpoint: Endpoint,
     server: SocketAddr,
-    question: Ask,
+    /// None: only whether it answers.
+    question: Option<Ask>,
+}
+
+/// What came of a packet.
+enum Heard {
+    Nothing,
+    Welcome,
+    Told(TellBody),
 }
 
 impl Asking {
-    fn ask(mut self, patience: Duration) -> Result<TellBody> {
+    fn new(layout: &Layout, server: SocketAddr, question: Option<Ask>) -> Result<Asking> {
+        let key = |path| Secret::read(path).map(|secret| Key::new(*secret.bytes()));
+        let keys = ServerKeys::new(&key(&layout.cluster_key())?, key(&layout.enrolment_key())?);
+        let (start, sending) = (Start(random_u64() | 1), Sending::default());
+        Ok(Asking { keys, start, sending, endpoint: Endpoint::client()?, server, question })
+    }
+
+    /// The answer, or nothing if only a greeting was to be answered.
+    fn ask(mut self, patience: Duration) -> Result<Option<TellBody>> {
         // A server takes only packets that name its start: the greeting learns it.
         let greeting = self.sending.greet(self.server);
         self.send(greeting, None)?;
@@ -111,8 +153,10 @@ impl Asking {
                 .receive(Some(deadline.since(Clock.mono())), &mut incoming)
                 .context("wait for an answer")?;
             for packet in incoming.drain(..) {
-                if let Some(answer) = self.take(&packet.bytes)? {
-                    return Ok(answer);
+                match self.take(&packet.bytes)? {
+                    Heard::Told(answer) => return Ok(Some(answer)),
+                    Heard::Welcome if self.question.is_none() => return Ok(None),
+                    Heard::Welcome | Heard::Nothing => {}
                 }
             }
             self.endpoint.take_failures(&mut failures);
@@ -130,20 +174,23 @@ impl Asking {
         self.endpoint.send(to, Transport::Stream, &packet).context("send")
     }
 
-    fn take(&mut self, bytes: &[u8]) -> Result<Option<TellBody>> {
+    fn take(&mut self, bytes: &[u8]) -> Result<Heard> {
         let packet = envelope::open(bytes, Some(self.keys.packets()))?;
         let header = packet.header;
         for message in packet.messages {
             match message {
                 Message::Welcome { versions } if header.counter == 0 => {
                     self.sending.welcomed(self.server, header.to, header.from, versions);
-                    if let Some(next) = self.sending.next(self.server) {
-                        let question = Message::Ask(self.question.clone());
-                        self.send(next, Some(&question))?;
+                    let next = self.sending.next(self.server);
+                    if let (Some(next), Some(question)) = (next, self.question.clone()) {
+                        self.send(next, Some(&Message::Ask(question)))?;
                     }
+                    return Ok(Heard::Welcome);
                 }
-                Message::Told(Told { id, result }) if id == self.question.id => {
-                    return result.map(Some).map_err(|error| anyhow!(error));
+                Message::Told(Told { id, result })
+                    if self.question.as_ref().is_some_and(|question| question.id == id) =>
+                {
+                    return result.map(Heard::Told).map_err(|error| anyhow!(error));
                 }
                 Message::Refused(Refusal::Unauthenticated) => {
                     bail!("{} refuses: the cluster key here is another one than its own", self.server)
@@ -152,6 +199,6 @@ impl Asking {
                 _ => {}
             }
         }
-        Ok(None)
+        Ok(Heard::Nothing)
     }
 }

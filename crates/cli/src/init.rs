@@ -54,7 +54,7 @@ pub struct Host {
     /// Listen at this address instead, such as 0.0.0.0 or :: for all of this host
     #[arg(long, value_name = "IP")]
     pub listen: Option<IpAddr>,
-    /// The first port; the others follow
+    /// The first port: of a coordinator; metadata servers follow, then data servers
     #[arg(long, value_name = "P", default_value_t = PORT_BASE)]
     pub port_base: u16,
     /// Metadata servers on this host

@@ -78,7 +78,8 @@ pub fn make_token(flags: &MakeToken) -> Result<()> {
     let keys = ServerKeys::new(&key(&layout.cluster_key())?, key(&layout.enrolment_key())?);
     let secret = keys.enrolment(&name, Squash::None);
     let enrolment = Enrolment { name, squash: Squash::None, secret };
-    Ok(say!("{}", Token { enrolment, servers: cluster.metadata_addresses() }.to_text())?)
+    let servers = ask::current(&layout, &cluster, PATIENCE).metadata_addresses();
+    Ok(say!("{}", Token { enrolment, servers }.to_text())?)
 }
 
 /// Runs `join`.
@@ -88,8 +89,9 @@ pub fn join(flags: &JoinHost) -> Result<()> {
     let layout = flags.directory.layout()?;
     joined::check_free(&layout)?;
     let Host { address, listen, port_base, metadata, data } = flags.host;
-    // That they are free here is known before the token is used.
-    let addresses = init::choose_addresses(address, (metadata + data) as usize, Some(port_base))?;
+    // That they are free here is known before the token is used. The first is a coordinator's.
+    let first = port_base.saturating_add(1);
+    let addresses = init::choose_addresses(address, (metadata + data) as usize, Some(first))?;
     let (metadata, data) = addresses.split_at(metadata as usize);
     let join = Join { id: random_u64(), metadata: metadata.to_vec(), data: data.to_vec() };
     let welcome = ask_each(&token, &join)?;

@@ -31,6 +31,7 @@ mod status;
 mod supervise;
 mod tablets;
 mod target;
+mod units;
 mod up;
 mod voice;
 
@@ -62,6 +63,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Init(flags) => init::run(flags),
         Command::Token(flags) => join::make_token(flags),
         Command::Join(flags) => join::join(flags),
+        Command::Units(flags) => units::write(flags),
         Command::Down(flags) => down::down(flags),
         Command::Status(flags) => status::status(flags),
         Command::Ring(command) => ring::run(command),

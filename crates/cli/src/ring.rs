@@ -1,6 +1,7 @@
 //! `ring show`: the ring of metadata servers as a picture: who follows whom, who owns what, where the copies
 //! are.
 
+use crate::ask;
 use crate::failure::Unreachable;
 use crate::tablets::{TabletState, Tablets, ranges};
 use crate::target::Directory;
@@ -86,7 +87,7 @@ struct Owned {
 pub fn run(command: &RingCommand) -> Result<()> {
     let RingCommand::Show(flags) = command;
     let layout = flags.directory.layout()?;
-    let cluster = Cluster::read(&layout.cluster_file())?;
+    let cluster = ask::current(&layout, &Cluster::read(&layout.cluster_file())?, PATIENCE);
     let (tablets, complaint) = Tablets::ask(&layout, &cluster, PATIENCE);
     if tablets.tablets.is_empty() {
         let dir = flags.directory.dir.display();

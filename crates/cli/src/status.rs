@@ -2,6 +2,7 @@
 
 mod copies;
 
+use crate::ask;
 use crate::failure::Unreachable;
 use crate::mounts::{self, MountState};
 use crate::names::time_text;
@@ -16,6 +17,8 @@ use bearing_types::Wall;
 use clap::Args;
 use comfy_table::{Table, presets};
 use serde::Serialize;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,6 +28,8 @@ Examples:
   bearing status --tablets                       a line for every tablet
   bearing status --json | jq .sessions           who uses it, from where
   bearing status --json | jq .restoring          copies of metadata that are being made again
+
+Daemons on other hosts answer a greeting or are silent.
 
 Of tablets: LAG is in entries of the log that a member has not confirmed, LEASE whether every member
 leaves the tablet to its owner now (only then it answers), LEARNER the server that becomes a member, and
@@ -108,21 +113,46 @@ struct SilentView {
 pub fn status(flags: &Status) -> Result<()> {
     let layout = flags.directory.layout()?;
     let cluster = Cluster::read(&layout.cluster_file())?;
+    let cluster = as_it_is(&layout, cluster);
     let (view, tablets) = look(&layout, &cluster)?;
     match flags.json {
         true => println!("{}", serde_json::to_string_pretty(&view)?),
         false => print(&view, tablets.as_ref(), flags.tablets),
     }
-    if view.daemons.iter().all(|daemon| daemon.pid.is_none()) {
+    if !view.daemons.iter().any(DaemonView::runs) {
         let dir = flags.directory.dir.display();
         bail!(Unreachable(format!("no daemon runs in {dir}; start them with `bearing up --dir {dir}`")));
     }
     Ok(())
 }
 
+/// The cluster with all servers that joined it, if anybody runs who can be asked.
+fn as_it_is(layout: &Layout, cluster: Cluster) -> Cluster {
+    let runs = |daemon: &Daemon| {
+        let state = DaemonState::read(&layout.daemon(daemon.name));
+        is_elsewhere(layout, daemon) || state.is_some_and(|state| state.is_alive())
+    };
+    match cluster.daemons().iter().any(runs) {
+        true => ask::current(layout, &cluster, PATIENCE),
+        false => cluster,
+    }
+}
+
+/// Whether a daemon's directory is on another host.
+fn is_elsewhere(layout: &Layout, daemon: &Daemon) -> bool {
+    !layout.daemon(daemon.name).exists()
+}
+
 fn look(layout: &Layout, cluster: &Cluster) -> Result<(View, Option<Tablets>)> {
-    let daemons: Vec<DaemonView> =
-        cluster.daemons().iter().map(|daemon| daemon_view(layout, daemon)).collect();
+    let (daemons, mut elsewhere) = (cluster.daemons(), BTreeMap::new());
+    let others: Vec<SocketAddr> =
+        daemons.iter().filter(|daemon| is_elsewhere(layout, daemon)).map(|daemon| daemon.address).collect();
+    elsewhere.extend(others.iter().copied().zip(ask::who_answers(layout, &others, PATIENCE)));
+    let view = |daemon: &Daemon| match elsewhere.get(&daemon.address) {
+        Some(answers) => elsewhere_view(daemon, *answers),
+        None => daemon_view(layout, daemon),
+    };
+    let daemons: Vec<DaemonView> = daemons.iter().map(view).collect();
     let tablets = tablets(layout, cluster, &daemons);
     let supervisor = Report::read(&supervisor_file(layout)).filter(Report::is_alive);
     let view = View {
@@ -143,7 +173,7 @@ fn look(layout: &Layout, cluster: &Cluster) -> Result<(View, Option<Tablets>)> {
 
 /// The tablets, unless it is known that nobody runs who could be asked.
 fn tablets(layout: &Layout, cluster: &Cluster, daemons: &[DaemonView]) -> Option<Tablets> {
-    let knows = |daemon: &DaemonView| daemon.kind != "data" && daemon.pid.is_some();
+    let knows = |daemon: &DaemonView| daemon.kind != "data" && daemon.runs();
     if !daemons.iter().any(knows) {
         return None;
     }
@@ -211,14 +241,39 @@ fn complain(error: anyhow::Error) {
 /// The sessions, asked of the metadata servers that run.
 fn sessions_view(layout: &Layout, cluster: &Cluster) -> Option<Vec<SessionView>> {
     let runs = |daemon: &Daemon| {
-        daemon.name.kind_word() == "metadata"
-            && DaemonState::read(&layout.daemon(daemon.name))
-                .is_some_and(|state| state.is_alive() && state.state.is_serving())
+        let serves = || {
+            let state = DaemonState::read(&layout.daemon(daemon.name));
+            state.is_some_and(|state| state.is_alive() && state.state.is_serving())
+        };
+        daemon.name.kind_word() == "metadata" && (is_elsewhere(layout, daemon) || serves())
     };
     let servers: Vec<_> = cluster.daemons().into_iter().filter(runs).map(|daemon| daemon.address).collect();
     let (sessions, failed) = sessions::all(layout, &servers, PATIENCE);
     failed.iter().for_each(|error| eprintln!("bearing: some sessions are not known: {error:#}"));
     (failed.len() < servers.len()).then_some(sessions)
+}
+
+impl DaemonView {
+    /// Whether it runs, as far as is known here.
+    fn runs(&self) -> bool {
+        self.pid.is_some() || self.state == ANSWERS
+    }
+}
+
+/// Of a daemon on another host that answers a greeting.
+const ANSWERS: &str = "answers";
+
+fn elsewhere_view(daemon: &Daemon, answers: bool) -> DaemonView {
+    DaemonView {
+        name: daemon.name,
+        kind: daemon.name.kind_word(),
+        id: daemon.name.number,
+        pid: None,
+        address: daemon.address.to_string(),
+        state: if answers { ANSWERS } else { "silent" },
+        clock_ahead_ms: None,
+        reason: None,
+    }
 }
 
 fn daemon_view(layout: &Layout, daemon: &Daemon) -> DaemonView {

@@ -120,6 +120,8 @@ pub struct ClientConfig {
     pub copy_bytes_max: u64,
     /// A data server has to answer within this time.
     pub data_timeout: Duration,
+    /// One of several that may have what is read is passed over after so long.
+    pub replica_timeout: Duration,
     /// A frame is tried so often when data servers say they are full.
     pub append_tries_max: u32,
     /// A data server that failed is avoided for this time.
@@ -188,6 +190,7 @@ impl ClientConfig {
             reads_max: 8,
             copy_bytes_max: 64 << 20,
             data_timeout: Duration::from_secs(5),
+            replica_timeout: Duration::from_secs(1),
             append_tries_max: 8,
             avoid_ttl: Duration::from_secs(10),
             lock_interval: Duration::from_secs(1),

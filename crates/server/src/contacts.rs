@@ -26,6 +26,8 @@ const REPEAT: Duration = Duration::from_millis(200);
 /// The longest pause. A coordinator that was started anew knows of no question: what is revoked is refused
 /// within a second all the same.
 const REPEAT_MAX: Duration = Duration::from_millis(800);
+/// How often it is looked whether the entry may be written.
+const LOOK: Duration = Duration::from_millis(20);
 /// How long the coordinator may be silent before it is worth a line in the log.
 const SILENCE: Duration = Duration::from_secs(3);
 
@@ -115,11 +117,15 @@ impl Contacts {
         self.open.push(Question { subject, ask, due: Mono::ZERO, pause: REPEAT });
     }
 
-    /// Asks what is due.
-    pub fn turn(&mut self, now: Mono, post: &mut Post) {
+    /// Asks what is due. This server's entry is written only once it is known to be the server that it says.
+    pub fn turn(&mut self, now: Mono, is_known: bool, post: &mut Post) {
         self.complain(now);
         for question in &mut self.open {
             if now < question.due {
+                continue;
+            }
+            if matches!(question.ask.call, AskCall::Swap { .. }) && !is_known {
+                question.due = now.after(LOOK);
                 continue;
             }
             post.to_server(COORDINATOR, &Message::Ask(question.ask.clone()), &[]);
@@ -280,19 +286,21 @@ mod tests {
         let coordinator = (COORDINATOR, ([127, 0, 0, 1], 1).into());
         let mut post = Post::new(me().name.server(), keys(), [coordinator]).with_known_starts();
         let mut contacts = Contacts::new(me(), 0);
-        contacts.turn(Mono::ZERO, &mut post);
+        contacts.turn(Mono::ZERO, true, &mut post);
         let read = asked(&mut post);
         let key = server_key(me().name.server());
         assert_eq!(read.call, AskCall::Read { key: key.clone() });
         let old = Register { key: key.clone(), version: 4, value: b"elsewhere".to_vec() };
         tell(&mut contacts, &mut post, read.id, TellBody::Register(Some(old)));
         assert!(!contacts.is_registered());
-        contacts.turn(Mono::ZERO, &mut post);
+        contacts.turn(Mono::ZERO, false, &mut post);
+        assert_eq!(all_asked(&mut post), [], "it may be another server by the same name");
+        contacts.turn(Mono::ZERO.after(LOOK), true, &mut post);
         let write = asked(&mut post);
         assert_eq!(write.call, AskCall::swap(key.clone(), Some(4), Some(encode_register(&me_entry()))));
         tell(&mut contacts, &mut post, write.id, TellBody::Swapped(5));
         assert!(contacts.is_registered());
-        contacts.turn(Mono::ZERO, &mut post);
+        contacts.turn(Mono::ZERO, true, &mut post);
         let list = listing_of(&all_asked(&mut post), SERVER_PREFIX).clone();
         let other = ServerEntry {
             server: bearing_types::ServerId(3),
@@ -309,12 +317,12 @@ mod tests {
         let coordinator = (COORDINATOR, ([127, 0, 0, 1], 1).into());
         let mut post = Post::new(me().name.server(), keys(), [coordinator]).with_known_starts();
         let mut contacts = Contacts::new(me(), 0);
-        contacts.turn(Mono::ZERO, &mut post);
+        contacts.turn(Mono::ZERO, true, &mut post);
         let read = asked(&mut post);
         let own =
             Register { key: server_key(me().name.server()), version: 1, value: encode_register(&me_entry()) };
         tell(&mut contacts, &mut post, read.id, TellBody::Register(Some(own)));
-        contacts.turn(Mono::ZERO, &mut post);
+        contacts.turn(Mono::ZERO, true, &mut post);
         let list = listing_of(&all_asked(&mut post), SERVER_PREFIX).clone();
         let mut value = encode_register(&me_entry());
         value[0] = 3;
@@ -331,7 +339,7 @@ mod tests {
         let coordinator = (COORDINATOR, ([127, 0, 0, 1], 1).into());
         let mut post = Post::new(me().name.server(), keys(), [coordinator]).with_known_starts();
         let mut contacts = Contacts::new(me(), 0);
-        contacts.turn(Mono::ZERO, &mut post);
+        contacts.turn(Mono::ZERO, true, &mut post);
         let read = asked(&mut post);
         let own =
             Register { key: server_key(me().name.server()), version: 1, value: encode_register(&me_entry()) };
@@ -339,7 +347,7 @@ mod tests {
         let (mut now, mut asked_at, mut seen) = (Mono::ZERO, Vec::new(), 0);
         while asked_at.len() < 12 {
             now = contacts.next_wake().max(now);
-            contacts.turn(now, &mut post);
+            contacts.turn(now, true, &mut post);
             for ask in all_asked(&mut post) {
                 let AskCall::Await { prefix, since } = &ask.call else { panic!("not {ask:?}") };
                 if *prefix == ENROLMENT_PREFIX {
@@ -365,16 +373,16 @@ mod tests {
         let coordinator = (COORDINATOR, ([127, 0, 0, 1], 1).into());
         let mut post = Post::new(me().name.server(), keys(), [coordinator]).with_known_starts();
         let mut contacts = Contacts::new(me(), 0);
-        contacts.turn(Mono::ZERO, &mut post);
+        contacts.turn(Mono::ZERO, true, &mut post);
         let first = asked(&mut post);
-        contacts.turn(Mono::ZERO, &mut post);
+        contacts.turn(Mono::ZERO, true, &mut post);
         assert!(post.take_sealed().is_empty());
-        contacts.turn(Mono::ZERO.after(REPEAT), &mut post);
+        contacts.turn(Mono::ZERO.after(REPEAT), true, &mut post);
         assert_eq!(asked(&mut post), first, "so that a late answer counts");
         let foreign = Message::Told(Told { id: MACHINE_ASKS | 7, result: Ok(TellBody::Swapped(1)) });
         assert!(!contacts.take(&foreign, &mut post));
         tell(&mut contacts, &mut post, first.id, TellBody::Register(None));
-        contacts.turn(Mono::ZERO.after(REPEAT), &mut post);
+        contacts.turn(Mono::ZERO.after(REPEAT), true, &mut post);
         let write = asked(&mut post);
         assert_ne!(write.id, first.id);
         // To the question that was sent again.

@@ -193,6 +193,10 @@ impl<L: ChunkLog + DiskLabel> Driver for ChunkKeeper<L> {
         self.claim.is_none()
     }
 
+    fn has_own_disk(&self) -> bool {
+        self.claim.is_none()
+    }
+
     fn disk_failure(&self) -> Option<&str> {
         self.disk_failure.as_deref()
     }

@@ -62,13 +62,14 @@ pub fn registers_file(coordinator: &Path) -> PathBuf {
 /// Makes a cluster with its first servers, all of them on this host.
 pub fn init(layout: &Layout, plan: &Plan) -> Result<Cluster, StartError> {
     refuse_leftovers(layout)?;
-    let coordinators = u32::from(plan.etcd.is_none());
-    let count = plan.metadata as usize + plan.data as usize + coordinators as usize;
+    let count = plan.metadata as usize + plan.data as usize + 1;
+    // The first is the coordinator's, also on hosts that have none: so a kind has the same ports everywhere.
     let mut addresses = choose_addresses(plan.host, count, plan.port_base)?.into_iter();
     let mut members = |count: u32| -> Vec<Member> {
         (1..=count).zip(&mut addresses).map(|(number, address)| Member { number, address }).collect()
     };
-    let coordinator = members(coordinators).first().map(|coordinator| coordinator.address);
+    let coordinator = members(1).first().map(|coordinator| coordinator.address);
+    let coordinator = coordinator.filter(|_| plan.etcd.is_none());
     let (metadata, data) = (members(plan.metadata), members(plan.data));
     let id = ClusterId(random_u64());
     let cluster = Cluster {

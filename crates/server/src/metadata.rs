@@ -255,6 +255,10 @@ impl Driver for TabletKeeper {
         ))
     }
 
+    fn has_own_disk(&self) -> bool {
+        self.machine.has_own_disk()
+    }
+
     fn set_clock_off(&mut self, off: bool) {
         self.events.push_back(Event::ClockOff(off));
     }

@@ -9,6 +9,7 @@ use crate::cluster::{COORDINATOR, DaemonName};
 use crate::config::DaemonConfig;
 use crate::contacts::Contacts;
 use crate::joins::Joins;
+use crate::notify::{READY, STOPPING, notify};
 use crate::post::{Opened, Post};
 use crate::registers::Registers;
 use crate::state::{ChunkReport, Occupied, Phase};
@@ -97,6 +98,12 @@ pub trait Driver {
     /// The state of the chunks that it looks after, if it looks after any.
     fn chunks(&self) -> Option<ChunkReport> {
         None
+    }
+
+    /// Whether its disk is the one that this server is registered with. Before that is known others are not
+    /// told where it is: it may be a second server by the same name.
+    fn has_own_disk(&self) -> bool {
+        true
     }
 
     /// The clock of this machine is too far from those of other servers, or is so no more.
@@ -216,6 +223,7 @@ impl Shell<'_> {
                 self.serving = true;
                 self.report(driver);
                 tracing::info!("{} serves", self.config.daemon.name);
+                notify(READY);
             }
             let now = Clock.mono();
             if self.serving && now.since(self.chunks_seen) >= CHUNKS_REPORTED_EVERY {
@@ -232,6 +240,7 @@ impl Shell<'_> {
                 self.report(driver);
             }
         }
+        notify(STOPPING);
         self.occupied.enter(Phase::Stopping, None)?;
         driver.stop()?;
         self.occupied.enter(Phase::Stopped, None)?;
@@ -251,7 +260,7 @@ impl Shell<'_> {
             self.watch_clock(now, driver);
         }
         if let Some(contacts) = &mut self.contacts {
-            contacts.turn(now.mono, &mut self.post);
+            contacts.turn(now.mono, driver.has_own_disk(), &mut self.post);
             if let Some(reason) = contacts.refused() {
                 return Err(StartError::Refused(reason.to_owned()));
             }

@@ -70,7 +70,7 @@ pub fn compare(layout: Option<Layout>) -> Result<Copies> {
     if let Err(error) = Secret::read(&layout.cluster_key()) {
         return not_looked_at(format!("that needs the cluster's key: {error}"));
     }
-    let cluster = Cluster::read(&layout.cluster_file())?;
+    let cluster = ask::current(&layout, &Cluster::read(&layout.cluster_file())?, ANSWER_PATIENCE);
     let mut comparing = Comparing { layout: &layout, cluster: &cluster, copies: Copies::default() };
     comparing.all()?;
     Ok(comparing.copies)

@@ -156,9 +156,22 @@ impl Context {
         call: DataCall,
         attachment: Vec<u8>,
     ) -> DataAnswer {
+        let timeout = self.with(|state| state.io.config.data_timeout);
+        self.data_call_within(timeout, server, chunk, call, attachment).await
+    }
+
+    /// The same, with a timeout of its own.
+    pub async fn data_call_within(
+        &self,
+        timeout: Duration,
+        server: ServerId,
+        chunk: ChunkId,
+        call: DataCall,
+        attachment: Vec<u8>,
+    ) -> DataAnswer {
         let asked = self.with(|state| match state.session.over() {
             Some(code) => Err(DataFailure::Over(code)),
-            None => Ok(state.data.ask(server, (chunk, call), attachment, &mut state.io)),
+            None => Ok(state.data.ask(server, (chunk, call), attachment, timeout, &mut state.io)),
         });
         asked?.await
     }

@@ -246,21 +246,31 @@ impl Context {
         capability: Capability,
     ) -> Result<Round, Code> {
         let (mut silent, mut refused, mut over) = (false, false, false);
-        for server in self.with(|state| state.replicas_in_order(view)) {
+        let (servers, timeout, last_timeout) = self.with(|state| {
+            let config = &state.io.config;
+            (state.replicas_in_order(view), config.replica_timeout, config.data_timeout)
+        });
+        let count = servers.len();
+        for (at, server) in servers.into_iter().enumerate() {
+            // The last one is waited for longer: there is nobody else.
+            let timeout = if at + 1 < count { timeout } else { last_timeout };
             let call = DataCall::Read {
                 capability: capability.clone(),
                 frame: extent.frame,
                 skip: extent.skip,
                 length: extent.length,
             };
-            match self.data_call(server, view.chunk.chunk, call, Vec::new()).await {
+            match self.data_call_within(timeout, server, view.chunk.chunk, call, Vec::new()).await {
                 Ok((DataBody::Bytes { crc }, bytes))
                     if bytes.len() == extent.length as usize && crc32c::crc32c(&bytes) == crc =>
                 {
                     return Ok(Round::Got(bytes));
                 }
                 Err(DataFailure::Over(code)) => return Err(code),
-                Err(DataFailure::NoAnswer | DataFailure::Disconnected) => silent = true,
+                Err(DataFailure::NoAnswer | DataFailure::Disconnected) => {
+                    silent = true;
+                    self.with(|state| state.chunks.avoid(&[server], &state.io));
+                }
                 Err(DataFailure::Refused(DataError::Capability)) => over = true,
                 Ok(_) | Err(DataFailure::Refused(_)) => refused = true,
             }

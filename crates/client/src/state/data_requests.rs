@@ -7,6 +7,7 @@ use bearing_proto::Message;
 use bearing_proto::data::{DataBody, DataCall, DataError, DataReply, DataRequest};
 use bearing_types::{ChunkId, Code, Mono, ServerId};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Why there is no good answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,17 +38,18 @@ pub(crate) struct DataRequests {
 }
 
 impl DataRequests {
-    /// Asks a data server something about a chunk.
+    /// Asks a data server something about a chunk, which it has to answer within this time.
     pub fn ask(
         &mut self,
         server: ServerId,
         (chunk, call): (ChunkId, DataCall),
         attachment: Vec<u8>,
+        timeout: Duration,
         io: &mut Io,
     ) -> Awaited<DataAnswer> {
         let (promise, awaited) = promise();
         self.next += 1;
-        let (id, due) = (self.next, io.now.mono.after(io.config.data_timeout));
+        let (id, due) = (self.next, io.now.mono.after(timeout));
         self.outstanding.insert(id, Outstanding { server, due, promise });
         io.timers.set(due, Timer::Data(id));
         let message = Message::Data(DataRequest { id, chunk, call });

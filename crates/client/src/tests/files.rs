@@ -323,6 +323,21 @@ fn a_damaged_or_dead_replica_is_passed_over() {
 }
 
 #[test]
+fn a_silent_replica_is_passed_over_within_a_second_and_tried_last_for_a_while() {
+    for dead in [D1, D2] {
+        let (mut world, mut servers) = stage();
+        let (file, _) = flushed(&mut world, &mut servers, "a", b"one");
+        servers.dead = [dead].into();
+        let begun = world.now.mono;
+        for _ in 0..5 {
+            assert_eq!(read(&mut world, &mut servers, file, 0, 10), b"one");
+        }
+        let took = world.now.mono.since(begun);
+        assert!(took <= Duration::from_millis(1_100), "{dead}: {took:?}");
+    }
+}
+
+#[test]
 fn replicas_that_are_silent_for_a_while_are_waited_for() {
     let (mut world, mut servers) = stage();
     let (file, _) = flushed(&mut world, &mut servers, "a", b"one");

@@ -239,6 +239,11 @@ impl MetaServer {
         Counters { records: self.appends.count(), ..self.counters }
     }
 
+    /// Whether its disk is known to be the one that is registered as this server's.
+    pub fn has_own_disk(&self) -> bool {
+        self.disk.is_ours()
+    }
+
     /// The tablets that it serves now, with their epochs.
     pub fn serving(&self) -> impl Iterator<Item = (bearing_types::Block, bearing_types::Epoch)> + '_ {
         self.tablets.values().map(|tablet| (tablet.block, tablet.epoch()))

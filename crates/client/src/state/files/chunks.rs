@@ -276,14 +276,19 @@ impl Chunks {
         }
     }
 
+    /// These are tried last, and new chunks do without them, for a while.
+    pub fn avoid(&mut self, servers: &[ServerId], io: &Io) {
+        let until = io.now.mono.after(io.config.avoid_ttl);
+        self.avoided.extend(servers.iter().map(|server| (*server, until)));
+    }
+
     /// A chunk failed. Whether it has to be sealed now.
     ///
     /// Not if nothing in it was ever acknowledged: nothing refers to it then, and where it ends is ours to
     /// say. To wait for a seal could take as long as the servers' disks stay full: a server that could never
     /// make the chunk cannot note its fence either.
     pub fn on_failure(&mut self, chunk: ChunkId, avoid: &[ServerId], io: &mut Io) -> bool {
-        let until = io.now.mono.after(io.config.avoid_ttl);
-        self.avoided.extend(avoid.iter().map(|server| (*server, until)));
+        self.avoid(avoid, io);
         if self.current.as_ref().is_some_and(|current| current.view.chunk.chunk == chunk) {
             self.current = None;
         }
