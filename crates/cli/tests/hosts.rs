@@ -103,41 +103,8 @@ fn hosts_join_by_tokens_that_are_good_once_and_get_copies_of_everything() {
     // An address that another server has is refused, and the token stays good.
     let token = hosts.token();
     let taken = hosts.join(&token, "h4", "127.0.0.2").refused(1);
-    assert!(taken.contains("127.0.0.2:19300"), "{taken}");
+    assert!(taken.contains("127.0.0.2:19301"), "{taken}");
     hosts.join(&token, "h4", "127.0.0.4").ok();
-}
-
-#[test]
-fn a_second_server_by_the_same_name_ends_and_the_first_goes_on() {
-    let mut hosts = Hosts::new("twins", 19_700, "127.0.0.1");
-    for name in ["metadata-1", "data-1"] {
-        // Somebody copies configurations and keys, but no stores.
-        let (from, to) = (hosts.place.root().join("h1"), hosts.place.root().join("h2"));
-        fs::create_dir_all(to.join(name)).unwrap();
-        for file in ["cluster.toml", "secrets/cluster.key", "secrets/enrolment.key"] {
-            fs::create_dir_all(to.join(file).parent().unwrap()).unwrap();
-            fs::copy(from.join(file), to.join(file)).unwrap();
-        }
-        let config = fs::read_to_string(from.join(name).join("config.toml")).unwrap();
-        let address = if name == "data-1" { "127.0.0.2:19702" } else { "127.0.0.2:19701" };
-        fs::write(to.join(name).join("config.toml"), format!("address = \"{address}\"\n{config}")).unwrap();
-        let begun = Instant::now();
-        hosts.start("h2", name);
-        let (_, twin) = hosts.running.last_mut().unwrap();
-        let mut ended = None;
-        wait_for("the twin ends", PATIENCE, || {
-            ended = twin.try_wait().unwrap();
-            ended.is_some()
-        });
-        assert!(!ended.unwrap().success());
-        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
-        let log = fs::read_to_string(to.join(name).join("log")).unwrap();
-        assert!(log.contains("disk"), "{log}");
-    }
-    let dir = hosts.dir("h1");
-    bearing(&["fs", "--cluster", &dir, "mkdir", "/still"]).ok();
-    let status = bearing(&["status", "--dir", &dir]).ok();
-    assert!(status.contains("127.0.0.1:19701") && !status.contains("127.0.0.2"), "{status}");
 }
 
 #[test]
