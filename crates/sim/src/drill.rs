@@ -11,7 +11,7 @@ use crate::sim::{Sim, index_of};
 use bearing_client::{Answer, Operation};
 use bearing_proto::client::{AttributeChange, Handle, NewNode};
 use bearing_types::{Block, Credentials, Epoch, FileType, Mode, Name};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Longer than any lease lives and the horizon names it.
 const QUIET: u64 = 10 * SECOND;
@@ -67,9 +67,12 @@ impl Audit {
         Some(files)
     }
 
-    /// A server is killed and started again: whoever wants a change there gets it as soon as it is back.
+    /// A server is killed and started again: whoever wants a change there gets it as soon as it is back, and
+    /// it takes nothing over from those that were up all the while.
     fn kill(&self, sim: &mut Sim, host: HostId, file: Handle) {
         sim.run_for(QUIET);
+        let others: Vec<HostId> = sim.hosts.metadata().filter(|other| *other != host).collect();
+        let before: Vec<_> = others.iter().map(|other| blocks(sim, *other)).collect();
         sim.crash(host);
         let (ticket, begun) = (sim.begin(chmod(file)), sim.world.now().0);
         sim.run_for(RESTART);
@@ -84,6 +87,13 @@ impl Audit {
             );
             sim.ledger.blame(&sim.world, Promise::InTime, what);
         }
+        for (other, had) in others.iter().zip(before) {
+            let lost: Vec<Block> = had.difference(&blocks(sim, *other)).copied().collect();
+            if !lost.is_empty() {
+                let what = format!("{host:?} was started again, and {other:?} lost {lost:?} meanwhile");
+                sim.ledger.blame(&sim.world, Promise::InTime, what);
+            }
+        }
     }
 
     /// A server is started while the coordinator is slow: it serves its tablets all the same, under one new
@@ -94,10 +104,9 @@ impl Audit {
         sim.coordinator.takes = LATE;
         sim.crash(host);
         sim.start(host);
-        // One answer after the other. That to the list and that to the swap; where there are copies, every
-        // server asks for what it takes over of the silent one, or for what it goes on with without it, and
-        // again for what another was faster with.
-        let answers = if sim.world.copies == 1 { 2 } else { 2 + 2 * u64::from(METADATA) };
+        // One answer after the other. That to the list and that to the swap; and every server may list what
+        // changed, and ask for what it takes over of the silent one or goes on with without it, twice.
+        let answers = 2 + 2 * u64::from(METADATA);
         sim.run_for(answers * LATE + BACK_WITHIN);
         let after = match sim.world.copies {
             1 => serving(sim, host),
@@ -152,6 +161,10 @@ impl Audit {
 
 fn serving(sim: &Sim, host: HostId) -> BTreeMap<Block, Epoch> {
     sim.metadata[index_of(host, 1)].serving().into_iter().collect()
+}
+
+fn blocks(sim: &Sim, host: HostId) -> BTreeSet<Block> {
+    serving(sim, host).into_keys().collect()
 }
 
 fn file_at(sim: &Sim, files: &[Handle], host: HostId) -> Option<Handle> {

@@ -35,6 +35,9 @@ pub enum Act {
     /// over with less than the third one has. A while later the third one dies: so many nanoseconds, all
     /// three.
     Overtake(u64, u64, u64, u64),
+    /// The owner of a tablet, drawn by a number, reaches neither the coordinator nor a member for so many
+    /// nanoseconds (the last); that member is down for so many, and back while the owner serves.
+    Unheard(u64, u64, u64),
     /// Two metadata servers die, the second so many nanoseconds later, for so many.
     CrashTwo([HostId; 2], u64, u64),
     /// A client, drawn by this number among those that have files open, reaches nobody for so many
@@ -122,6 +125,7 @@ impl Act {
             Act::Cut(ways, _) if ways.len() == 2 => "two hosts are parted",
             Act::Isolate(..) => "a metadata server loses the others",
             Act::Lag(..) => "packets lag",
+            Act::Unheard(..) => "an owner reaches neither coordinator nor a member that starts",
             Act::Overtake(..) => "a metadata server overtakes another one",
             Act::CrashTwo(..) => "two metadata servers die within one grace",
             Act::CutOff(..) => "a client shall be cut off",
@@ -243,7 +247,7 @@ impl Nemesis {
         let spell = self.spell();
         let weights = [
             50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 45, 4, 40, 20, 25, 18, 4, 10, 8, 8,
-            8, 8, 6, 25, 8, 20, 8, 20, 8,
+            8, 8, 6, 25, 8, 20, 8, 20, 8, 12,
         ];
         match self.rng.weighted(&weights) {
             0 => Act::Crash(self.one_of(hosts.metadata()), downtime),
@@ -280,6 +284,7 @@ impl Nemesis {
             31 => self.overtake(),
             32 => Act::CutFromHome(self.rng.next(), self.rng.between(33_000, 50_000) * MILLISECOND),
             33 => Act::OlderRegisters(self.rng.next(), self.rng.between(3, 20) * SECOND),
+            34 => Act::Unheard(self.rng.next(), self.rng.between(1, 40) * MILLISECOND, spell),
             _ => Act::Spoil(self.one_of(hosts.metadata()), self.rng.next(), spell),
         }
     }

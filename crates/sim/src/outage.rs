@@ -2,7 +2,7 @@
 //! is slow; what has to hold meanwhile, and how soon all is well again afterwards.
 
 use crate::clock::{Instantly, MILLISECOND, SECOND};
-use crate::cluster::Role;
+use crate::cluster::{COORDINATOR_HOST, Role};
 use crate::complaint::Promise;
 use crate::nemesis::Act;
 use crate::network::HostId;
@@ -77,6 +77,19 @@ impl Sim {
         let [second, third] = others[..] else { return };
         self.act(Act::Cut(vec![(*owner, second)], spell));
         self.world.after(after, Happening::Act(Act::Crash(third, downtime)));
+    }
+
+    /// The owner of a tablet, drawn by this number, reaches neither the coordinator nor a member that starts.
+    pub(crate) fn unheard(&mut self, number: u64, downtime: u64, spell: u64) {
+        let served = |tablet| Some((self.ledger.owner_of(tablet)?, self.ledger.members_of(tablet)));
+        let tablets: Vec<_> = self.ledger.tablets().filter_map(served).collect();
+        let Some((owner, members)) = tablets.get(number as usize % tablets.len().max(1)) else { return };
+        let others: Vec<HostId> = members.iter().copied().filter(|member| member != owner).collect();
+        let Some(member) = others.get((number >> 32) as usize % others.len().max(1)) else { return };
+        let (owner, member) = (*owner, *member);
+        let unheard = [COORDINATOR_HOST, member].into_iter().flat_map(|far| [(owner, far), (far, owner)]);
+        self.act(Act::Cut(unheard.collect(), spell));
+        self.act(Act::Crash(member, downtime));
     }
 
     /// Each question takes the coordinator so long, for a spell; or answers of it are lost.

@@ -609,6 +609,7 @@ impl Sim {
                 self.act(Act::Lag(back, lag, before + spell + lag));
                 self.world.after(before, Happening::Act(Act::Cut(ways, spell)));
             }
+            Act::Unheard(number, downtime, spell) => self.unheard(number, downtime, spell),
             Act::Overtake(number, spell, after, downtime) => self.overtake(number, spell, after, downtime),
             Act::CrashTwo([first, second], apart, downtime) => {
                 self.act(Act::Crash(first, downtime));
