@@ -362,5 +362,9 @@ fn the_page_is_followed_and_the_cluster_outlives_links_hosts_and_restarts() {
     site.follow("host-4", "systemctl enable --now bearing-metadata@4 bearing-data@4");
     site.await_copies("host-4");
     site.run("client", "diff -r /usr/share/doc/libc6 /mnt/other/libc6").ok();
+    // What the workers wrote, until just before the host was lost, is read by the other mount.
+    let read = "cd /mnt/other; for f in [abcd]/f*; do got=$(timeout 20 cat $f) || { echo $f; break; }; [ f$got = ${f#?/} ] || echo $f is $got; done";
+    let unread = site.run("client", read).ok();
+    assert_eq!(unread, "", "files that are not read");
     site.run("client", "bearing umount /mnt/other; bearing umount /mnt/bearing").ok();
 }
