@@ -10,6 +10,7 @@ use crate::fs::Fs;
 use crate::init::Init;
 use crate::join::{JoinHost, MakeToken};
 use crate::mount::{Mount, Umount};
+use crate::network::NetworkCommand;
 use crate::ring::RingCommand;
 use crate::status::Status;
 use crate::units::Units;
@@ -57,6 +58,9 @@ pub enum Command {
     /// Show the ring of metadata servers
     #[command(subcommand)]
     Ring(RingCommand),
+    /// Have a switch carry requests to the owners of what they ask for
+    #[command(subcommand)]
+    Network(NetworkCommand),
     /// Mount a cluster
     Mount(Mount),
     /// Unmount

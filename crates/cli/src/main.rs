@@ -22,6 +22,7 @@ mod mount;
 mod mount_files;
 mod mounts;
 mod names;
+mod network;
 mod process;
 mod report;
 mod ring;
@@ -67,6 +68,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Down(flags) => down::down(flags),
         Command::Status(flags) => status::status(flags),
         Command::Ring(command) => ring::run(command),
+        Command::Network(command) => network::run(command),
         Command::Mount(flags) => mount::mount(flags),
         Command::Umount(flags) => mount::umount(flags),
         Command::Fs(flags) => fs::run(flags),

@@ -18,6 +18,7 @@ mod lease;
 mod memory;
 mod mutant;
 mod record;
+mod relays;
 mod replication;
 mod tablet;
 mod txn;
@@ -36,3 +37,4 @@ pub use record::{
     PrepareRecord, RECORD_VERSION, Reach, Record, RecordError, RecoverError, Recovered, RecoveredTablet,
     ReplyRecord, UsageScan, recover,
 };
+pub use relays::{Hop, Relays};

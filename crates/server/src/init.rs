@@ -9,9 +9,10 @@ use crate::{StartError, toml_file};
 use bearing_engines_etcd::EtcdCoordinator;
 use bearing_engines_local::RedbCoordinator;
 use bearing_env::{Secret, random_u64};
-use bearing_placement::{Assignment, Scheme};
+use bearing_placement::{Assignment, LookupKind, Scheme};
 use bearing_proto::client::{FilesystemRecord, ServerEntry, ServerKind};
 use bearing_proto::coordinator::{FILESYSTEM_KEY, SWAP_MAX, encode_register, server_key, tablet_key};
+use bearing_proto::prefix::Prefix;
 use bearing_seams::{Coordinator, RegisterChange, Swap};
 use bearing_types::{FilesystemId, NameKey, NodeId, ServerId};
 use std::fs;
@@ -42,6 +43,10 @@ pub struct Plan {
     pub metadata_copies: u8,
     /// How children are placed.
     pub scheme: Scheme,
+    /// Whom clients ask first.
+    pub lookup: LookupKind,
+    /// Where the network carries requests to, if it does.
+    pub prefix: Option<Prefix>,
     /// The ring is cut into two to the power of this many tablets.
     pub tablet_bits: u8,
     /// Where the servers are reached: an address of this host.
@@ -79,6 +84,8 @@ pub fn init(layout: &Layout, plan: &Plan) -> Result<Cluster, StartError> {
         data_copies: plan.data_copies,
         metadata_copies: plan.metadata_copies,
         coordinator,
+        lookup: plan.lookup,
+        prefix: plan.prefix,
         metadata,
         data,
     };
@@ -274,6 +281,8 @@ mod tests {
             metadata_copies: 1,
             tablet_bits: TABLET_BITS,
             scheme: Scheme::AnglecutHashed,
+            lookup: LookupKind::ClientMap,
+            prefix: None,
             host: LOOPBACK,
             listen: None,
             port_base: None,

@@ -25,6 +25,7 @@ mod notify;
 mod open_files;
 pub mod post;
 mod registers;
+mod relays;
 mod routes;
 mod sessions;
 mod shell;

@@ -17,10 +17,11 @@ use crate::state::ChunkReport;
 use bearing_engines_local::{FileTabletLog, FjallStore};
 use bearing_env::Clock;
 use bearing_meta::{Command, Config, Event, Failing, Headroom, MetaServer, Note, reserve_bytes};
+use bearing_placement::Assignment;
 use bearing_proto::coordinator::{Ask, AskCall, TellBody, Told};
 use bearing_proto::{Message, Sender};
 use bearing_seams::EngineError;
-use bearing_types::{Block, Mono, Now, ServerId, Squash};
+use bearing_types::{Block, MapVersion, Mono, Now, ServerId, Squash};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -54,6 +55,8 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
             chunk_ttl: Duration::from_secs(config.metadata.chunk_life_s),
             scan_delay: Duration::from_secs(config.metadata.chunk_look_after_s),
             reserve_bytes: config.metadata.reserve_bytes,
+            lookup: config.cluster.lookup,
+            prefix: config.cluster.prefix,
             ..Config::standard()
         };
         let recovered = bearing_meta::recover(&mut store, &mut log, random_disk_id(), &limits)?;
@@ -200,6 +203,10 @@ impl Driver for TabletKeeper {
             post.answer(operator, &Message::Told(Told { id, result }), &[]);
         }
         Ok(())
+    }
+
+    fn assignment(&self) -> Option<(MapVersion, &Assignment)> {
+        self.machine.assignment()
     }
 
     fn longest_step(&mut self) -> Option<LongStep> {

@@ -12,16 +12,19 @@ use crate::joins::Joins;
 use crate::notify::{READY, STOPPING, notify};
 use crate::post::{Opened, Post};
 use crate::registers::Registers;
+use crate::relays;
 use crate::state::{ChunkReport, Occupied, Phase};
 use bearing_env::{
     Clock, Destination, Endpoint, EndpointError, Incoming, Peer, Secret, Transport, Waker, random_u64,
 };
+use bearing_placement::Assignment;
 use bearing_proto::client::ServerKind;
 use bearing_proto::envelope::{Refusal, VERSION};
 use bearing_proto::hello::HelloRefusal;
 use bearing_proto::keys::{Key, ServerKeys};
+use bearing_proto::prefix::CARRIED_PORT;
 use bearing_proto::{Message, Sender};
-use bearing_types::{Mono, Now, Squash};
+use bearing_types::{MapVersion, Mono, Now, Squash};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeSet;
@@ -80,6 +83,11 @@ pub trait Driver {
     /// Whether it serves all that it should.
     fn is_serving(&self) -> bool;
 
+    /// Who owns what, as far as it is known here.
+    fn assignment(&self) -> Option<(MapVersion, &Assignment)> {
+        None
+    }
+
     /// The kind of steps that took most of the last turn.
     fn longest_step(&mut self) -> Option<LongStep> {
         None
@@ -124,6 +132,10 @@ struct Shell<'a> {
     contacts: Option<Contacts>,
     /// Of a metadata server.
     joins: Option<Joins>,
+    /// Of a metadata server in a cluster whose servers pass requests on.
+    relays: Option<bearing_meta::Relays>,
+    /// Datagrams that the network carried here although they are for no position.
+    astray: u64,
     clocks: Clocks,
     /// What is reported of the clock.
     clock: Option<Verdict>,
@@ -176,7 +188,14 @@ fn serve<D: Driver>(
     open: impl FnOnce(&DaemonConfig, &ServerKeys, Waker) -> Result<D, StartError>,
 ) -> Result<(), StartError> {
     let keys = read_keys(&config)?;
-    let endpoint = listen(config.listen)?;
+    let mut endpoint = listen(config.listen)?;
+    let keeps_tablets = config.daemon.name.kind == ServerKind::Metadata;
+    if keeps_tablets && config.cluster.prefix.is_some() {
+        endpoint.carry(CARRIED_PORT).map_err(|error| StartError::Listen(error.to_string()))?;
+    }
+    let lookup = config.cluster.lookup;
+    let relays =
+        keeps_tablets.then(|| bearing_meta::Relays::new(config.daemon.name.server(), lookup)).flatten();
     let mut driver = open(&config, &keys, endpoint.waker())?;
     let me = config.daemon;
     let servers = config.cluster.daemons().into_iter().map(|daemon| (daemon.name.server(), daemon.address));
@@ -194,7 +213,9 @@ fn serve<D: Driver>(
         post,
         registers,
         contacts,
-        joins: (me.name.kind == ServerKind::Metadata).then(Joins::new),
+        joins: keeps_tablets.then(Joins::new),
+        relays,
+        astray: 0,
         clocks: Clocks::new(skew_max(), random_u64()),
         clock: None,
         serving: false,
@@ -275,6 +296,9 @@ impl Shell<'_> {
             joins.turn(now.mono, &mut self.post);
         }
         driver.turn(now, &mut self.post)?;
+        if let (Some(relays), Some((version, assignment))) = (&mut self.relays, driver.assignment()) {
+            relays.learn(now.mono, version, assignment);
+        }
         self.ask_etcd(now, driver)?;
         self.send();
         self.endpoint.flush().map_err(|error| self.network_failed(&error))?;
@@ -346,6 +370,13 @@ impl Shell<'_> {
         // Tickets have an end by the clock.
         let by_others = self.clock.map_or(now, |verdict| verdict.by_others(now));
         for packet in incoming.drain(..) {
+            if let (Destination::Carried(_, at), prefix) = (packet.from, self.config.cluster.prefix)
+                && prefix.is_none_or(|prefix| prefix.position(at).is_none())
+            {
+                self.astray += 1;
+                self.endpoint.recycle(packet.bytes);
+                continue;
+            }
             let opened = self.post.open(by_others, &packet);
             if let (Opened::Messages { sender, .. }, Destination::Connection(connection)) =
                 (&opened, packet.from)
@@ -466,6 +497,21 @@ impl Shell<'_> {
                     });
                 }
                 messages.retain(|message| !self.clocks.take(now, sender, message, &mut self.post));
+                if let Some(relays) = &mut self.relays {
+                    match sender {
+                        Sender::Client(session) => {
+                            relays::pass_on(relays, now.mono, session, &mut messages, &mut self.post);
+                        }
+                        Sender::Server(_) => {
+                            for (sender, squash, request) in
+                                relays::take(relays, now, &mut messages, &mut self.post)
+                            {
+                                driver.take(sender, squash, vec![request], Vec::new());
+                            }
+                        }
+                        Sender::Nobody => {}
+                    }
+                }
                 driver.take(sender, squash, messages, attachment);
                 Ok(())
             }

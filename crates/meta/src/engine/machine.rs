@@ -27,7 +27,7 @@ use bearing_proto::client::{Answer, FilesystemRecord, ServerEntry};
 use bearing_proto::keys::ServerKeys;
 use bearing_proto::peer::PeerMessage;
 use bearing_seams::EngineError;
-use bearing_types::{Mono, Now, Position, ServerId, SessionId, TabletSerial, TransactionId};
+use bearing_types::{MapVersion, Mono, Now, Position, ServerId, SessionId, TabletSerial, TransactionId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Counts of what the server did. Shells publish them.
@@ -247,6 +247,11 @@ impl MetaServer {
     /// The tablets that it serves now, with their epochs.
     pub fn serving(&self) -> impl Iterator<Item = (bearing_types::Block, bearing_types::Epoch)> + '_ {
         self.tablets.values().map(|tablet| (tablet.block, tablet.epoch()))
+    }
+
+    /// Who owns what, by the newest map.
+    pub fn assignment(&self) -> Option<(MapVersion, &Assignment)> {
+        Some((self.map.version()?, self.assignment.as_ref()?))
     }
 
     /// Whether it goes by its disk, and knows whose tablets are whose.

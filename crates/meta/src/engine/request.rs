@@ -131,7 +131,8 @@ impl MetaServer {
         };
         let map = (have != Some(version)).then(|| {
             let assignment = assignment.clone();
-            Box::new(ClusterMap { version, assignment, servers: self.servers() })
+            let (lookup, prefix) = (self.config.lookup, self.config.prefix);
+            Box::new(ClusterMap { version, assignment, servers: self.servers(), lookup, prefix })
         });
         self.answer_at_once(session, sequence, unplaced(Ok(Body::Map(map))), out);
     }
