@@ -28,7 +28,7 @@ mod words;
 pub use chunks::ChunkTally;
 pub use config::Config;
 pub use disk_space::{DiskSpace, Headroom, reserve_bytes};
-pub use engine::{Bound, Counters, MetaServer, RingView};
+pub use engine::{Bound, Census, Counters, MemberCensus, MetaServer, RingView, TabletCensus};
 pub use event::{AppendNumber, Command, Event, Failing, LoadResult, LoadTicket, Note, compared_pairs};
 pub use mutant::Mutant;
 pub use record::{

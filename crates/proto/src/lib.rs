@@ -21,6 +21,7 @@ pub mod hello;
 pub mod inspect;
 pub mod join;
 pub mod keys;
+pub mod kinds;
 pub mod map;
 pub mod notice;
 pub mod operation;

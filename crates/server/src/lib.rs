@@ -21,6 +21,7 @@ pub mod joined;
 mod joins;
 mod log_thread;
 mod metadata;
+pub mod metrics;
 mod notify;
 mod open_files;
 pub mod post;

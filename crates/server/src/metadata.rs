@@ -10,6 +10,8 @@ use crate::config::DaemonConfig;
 use crate::data::random_disk_id;
 use crate::disk::Disk;
 use crate::formats::{LOG_CONTENTS, STORE_CONTENTS};
+use crate::metrics::of_metadata::{self, Watched};
+use crate::metrics::{self, Page};
 use crate::post::Post;
 use crate::shell::{self, Driver, LongStep};
 use crate::space::HeldSpace;
@@ -86,6 +88,7 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
             reserve_asked,
             changes: Changes::default(),
             steps: BTreeMap::new(),
+            watched: Watched::new(),
         })
     })
 }
@@ -117,6 +120,7 @@ struct TabletKeeper {
     changes: Changes,
     /// The kinds of steps of this turn: how many, and how long they took.
     steps: BTreeMap<&'static str, (u32, Duration)>,
+    watched: Watched,
 }
 
 /// What of tablets changed in a turn: a server may own thousands, and each line takes time that their clients
@@ -266,6 +270,14 @@ impl Driver for TabletKeeper {
         self.machine.has_own_disk()
     }
 
+    fn show(&mut self, now: Mono, page: &mut Page) {
+        self.watched.show(now, page);
+        page.spread(&metrics::LOG_SYNC_SECONDS, [], self.disk.syncs());
+        of_metadata::show_counters(page, &self.machine.counters());
+        of_metadata::show_census(page, &self.machine.census(now));
+        of_metadata::show_space(page, &self.machine.chunk_tally(), self.machine.disk_space());
+    }
+
     fn set_clock_off(&mut self, off: bool) {
         self.events.push_back(Event::ClockOff(off));
     }
@@ -308,13 +320,20 @@ impl TabletKeeper {
     }
 
     fn step(&mut self, now: Now, event: Event, post: &mut Post) -> Result<(), StartError> {
+        if let Event::Request(session, _, request) = &event {
+            self.watched.request(now.mono, *session, request);
+        }
         let (name, began) = (event.name(), Clock.mono());
         self.machine.step(now, event, &mut self.commands);
-        let took = Clock.mono().since(began);
+        let ended = Clock.mono();
+        let took = ended.since(began);
         let (count, all) = self.steps.entry(name).or_default();
         (*count, *all) = (*count + 1, *all + took);
         let mut commands = std::mem::take(&mut self.commands);
         for command in commands.drain(..) {
+            if let Command::Reply(session, reply) = &command {
+                self.watched.answered(ended, *session, reply.sequence);
+            }
             self.carry_out(command, post)?;
         }
         // The buffer is used again.

@@ -8,7 +8,9 @@ use crate::clocks::{Clocks, Verdict};
 use crate::cluster::{COORDINATOR, DaemonName};
 use crate::config::DaemonConfig;
 use crate::contacts::Contacts;
+use crate::init::registers_file;
 use crate::joins::Joins;
+use crate::metrics::{self, Histogram, Metric, Page, Publisher};
 use crate::notify::{READY, STOPPING, notify};
 use crate::post::{Opened, Post};
 use crate::registers::Registers;
@@ -29,7 +31,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -114,6 +116,11 @@ pub trait Driver {
         true
     }
 
+    /// Shows what it does.
+    fn show(&mut self, now: Mono, page: &mut Page) {
+        let _ = (now, page);
+    }
+
     /// The clock of this machine is too far from those of other servers, or is so no more.
     fn set_clock_off(&mut self, off: bool);
 
@@ -149,6 +156,10 @@ struct Shell<'a> {
     chunks_seen: Mono,
     stopping: Arc<AtomicBool>,
     complained: BTreeSet<SocketAddr>,
+    publisher: Option<Publisher>,
+    turns: Histogram,
+    /// When the coordinator, or etcd, answered last.
+    coordinator_heard: Option<Mono>,
     /// When the last turn ended, and when a long one was last reported.
     turned: Mono,
     long_turn: Mono,
@@ -196,6 +207,8 @@ fn serve<D: Driver>(
     let lookup = config.cluster.lookup;
     let relays =
         keeps_tablets.then(|| bearing_meta::Relays::new(config.daemon.name.server(), lookup)).flatten();
+    let publisher = publish(&config, &endpoint);
+    publisher.iter().for_each(|publisher| occupied.note_metrics(publisher.address()));
     let mut driver = open(&config, &keys, endpoint.waker())?;
     let me = config.daemon;
     let servers = config.cluster.daemons().into_iter().map(|daemon| (daemon.name.server(), daemon.address));
@@ -225,6 +238,9 @@ fn serve<D: Driver>(
         chunks_seen: Mono::ZERO,
         stopping,
         complained: BTreeSet::new(),
+        publisher,
+        turns: Histogram::default(),
+        coordinator_heard: None,
         turned: Clock.mono(),
         long_turn: Mono::ZERO,
     };
@@ -235,6 +251,7 @@ impl Shell<'_> {
     fn turn_until_stopped(&mut self, driver: &mut impl Driver) -> Result<(), StartError> {
         tracing::info!("{} listens on {}", self.config.daemon.name, self.config.listen);
         let mut incoming = Vec::new();
+        self.publish(Clock.mono(), driver);
         while !self.stopping.load(Ordering::Relaxed) {
             self.turn(driver, &mut incoming)?;
             if !self.serving
@@ -256,12 +273,16 @@ impl Shell<'_> {
                     self.report(driver);
                 }
             }
+            if self.publisher.as_ref().is_some_and(Publisher::is_wanted) {
+                self.publish(now, driver);
+            }
             if self.serving && !self.disk_failed && driver.disk_failure().is_some() {
                 self.disk_failed = true;
                 self.report(driver);
             }
         }
         notify(STOPPING);
+        self.publisher = None;
         self.occupied.enter(Phase::Stopping, None)?;
         driver.stop()?;
         self.occupied.enter(Phase::Stopped, None)?;
@@ -342,6 +363,7 @@ impl Shell<'_> {
         let took = ended.since(began);
         let longest = driver.longest_step();
         self.turned = ended;
+        self.turns.record(took);
         if took + late < TURN_MAX || ended.since(self.long_turn) < TURNS_REPORTED_EVERY {
             return;
         }
@@ -460,7 +482,8 @@ impl Shell<'_> {
     }
 
     /// Tells people how it is. Nothing ends because that cannot be told.
-    fn report(&self, driver: &impl Driver) {
+    fn report(&self, driver: &mut impl Driver) {
+        self.publish(Clock.mono(), driver);
         let (disk, clock) = (driver.disk_failure().map(str::to_owned), self.clock_complaint());
         let phase = match (self.serving, &disk, &clock, &self.disk_full) {
             (false, ..) => Phase::Starting,
@@ -473,9 +496,80 @@ impl Shell<'_> {
         told.err().iter().for_each(|error| tracing::warn!("the state of this server is not told: {error}"));
     }
 
+    /// Whether it serves, or one sentence why not. Another server's failure, such as the coordinator's, is
+    /// none of this one's while it serves: whoever asks would turn to servers that are no better off.
+    fn health(&self, driver: &impl Driver) -> Result<(), String> {
+        if !self.serving {
+            return Err(self.awaited(driver));
+        }
+        let disk = driver.disk_failure().map(str::to_owned);
+        disk.or_else(|| self.clock_complaint()).or_else(|| driver.disk_full()).map_or(Ok(()), Err)
+    }
+
+    /// What is missing until it serves.
+    fn awaited(&self, driver: &impl Driver) -> String {
+        let registrar = match self.config.cluster.coordinator {
+            Some(address) => format!("the coordinator at {address}"),
+            None => "etcd".to_owned(),
+        };
+        match &self.contacts {
+            Some(contacts) if !contacts.was_answered() => format!("{registrar} has not answered yet"),
+            Some(_) if !driver.has_own_disk() => {
+                format!("{registrar} has not said yet whether this disk is this server's")
+            }
+            Some(contacts) if !contacts.is_registered() => {
+                format!("{registrar} does not have this server's address yet")
+            }
+            _ => "not all tablets that are this server's are served yet".to_owned(),
+        }
+    }
+
+    fn publish(&self, now: Mono, driver: &mut impl Driver) {
+        if let Some(publisher) = &self.publisher {
+            publisher.tell(self.health(driver), self.page(now, driver));
+        }
+    }
+
+    /// All that this daemon shows, in words.
+    fn page(&self, now: Mono, driver: &mut impl Driver) -> String {
+        let mut page = Page::default();
+        let name = self.config.daemon.name.to_string();
+        page.level(&metrics::BUILD, [env!("CARGO_PKG_VERSION"), &name], 1.0);
+        page.level(&metrics::SERVING, [], f64::from(u8::from(self.health(driver).is_ok())));
+        if let Some(verdict) = self.clock {
+            page.level(&metrics::CLOCK_OFFSET, [], verdict.ahead_ms as f64 / 1e3);
+        }
+        if let Some(heard) = self.coordinator_heard {
+            page.level(&metrics::COORDINATOR_HEARD, [], now.since(heard).as_secs_f64());
+        }
+        page.spread(&metrics::TURN_SECONDS, [], &self.turns);
+        let network = self.endpoint.counters();
+        for (transport, direction, packets) in [
+            ("datagram", "received", network.datagrams_received),
+            ("datagram", "sent", network.datagrams_sent),
+            ("stream", "received", network.stream_packets_received),
+        ] {
+            page.count(&metrics::PACKETS, [transport, direction], packets);
+        }
+        let dropped = network.datagrams_truncated + network.datagrams_dropped + network.packets_not_queued;
+        page.count(&metrics::PACKETS_LOST, [], dropped);
+        for (event, streams) in [
+            ("accepted", network.connections_accepted),
+            ("closed", network.connections_closed),
+            ("refused", network.connections_refused),
+        ] {
+            page.count(&metrics::STREAMS, [event], streams);
+        }
+        driver.show(now, &mut page);
+        page.text()
+    }
+
     fn handle(&mut self, now: Now, opened: Opened, driver: &mut impl Driver) -> Result<(), StartError> {
         match opened {
             Opened::Messages { sender, squash, mut messages, attachment } => {
+                if sender == Sender::Server(COORDINATOR) {
+                    self.coordinator_heard = Some(now.mono);
+                }
                 if let Some(contacts) = &mut self.contacts
                     && sender == Sender::Server(COORDINATOR)
                 {
@@ -586,6 +680,30 @@ fn peer_of(sender: Sender) -> Option<Peer> {
 
 fn listen(address: SocketAddr) -> Result<Endpoint, StartError> {
     Endpoint::server(address).map_err(|error: EndpointError| StartError::Listen(error.to_string()))
+}
+
+/// Begins to show metrics, if the configuration says where. A server that cannot is still one.
+fn publish(config: &DaemonConfig, endpoint: &Endpoint) -> Option<Publisher> {
+    let inside = |name| config.directory.join(name);
+    let places: Vec<(&'static Metric, PathBuf)> = match config.daemon.name.kind {
+        ServerKind::Metadata => {
+            vec![(&metrics::LOG_BYTES, inside("tablet-log")), (&metrics::STORE_BYTES, inside("store"))]
+        }
+        ServerKind::Data => Vec::new(),
+        ServerKind::Coordinator => vec![(&metrics::REGISTERS_BYTES, registers_file(&config.directory))],
+    };
+    let address = config.metrics?;
+    match Publisher::start(address, places, endpoint.waker()) {
+        Ok(publisher) => Some(publisher),
+        Err(error) => {
+            tracing::error!(
+                "metrics = \"{address}\" in {} cannot be listened on ({error}): nobody can read the metrics of this server; \
+                 give another address and start it again",
+                config.directory.join("config.toml").display()
+            );
+            None
+        }
+    }
 }
 
 /// A flag that SIGTERM and SIGINT set; they also end the endpoint's wait.

@@ -57,6 +57,12 @@ pub struct Counters {
     pub chunks_removed: u64,
     /// Bytes of snapshots of tablets that were sent.
     pub restored_bytes: u64,
+    /// Tablets of other servers that this one serves instead.
+    pub takeovers: u64,
+    /// How long nobody served these, each from its claim on, in microseconds together.
+    pub takeover_us: u64,
+    /// Members that tablets of this server's went on without.
+    pub swapped_out: u64,
 }
 
 /// See the module.

@@ -3,6 +3,7 @@
 
 mod adopt;
 mod bounds;
+mod census;
 mod claims;
 mod collect;
 mod compare;
@@ -38,5 +39,6 @@ mod upkeep;
 mod usage;
 
 pub use bounds::Bound;
+pub use census::{Census, MemberCensus, TabletCensus};
 pub use machine::{Counters, MetaServer};
 pub use ring_state::RingView;

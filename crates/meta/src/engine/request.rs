@@ -82,6 +82,7 @@ impl MetaServer {
             return self.refer(session, sequence, request.position, out);
         }
         let start = tablet.block.start();
+        tablet.requests += 1;
         if tablet.sessions.has_ended(session) {
             let (index, reply) = self.session_is_over(start, sequence);
             return self.hold_if_room(start, index, (session, reply), out);
