@@ -32,6 +32,7 @@ mod status;
 mod supervise;
 mod tablets;
 mod target;
+mod top;
 mod units;
 mod up;
 mod voice;
@@ -67,6 +68,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Units(flags) => units::write(flags),
         Command::Down(flags) => down::down(flags),
         Command::Status(flags) => status::status(flags),
+        Command::Top(flags) => top::top(flags),
         Command::Ring(command) => ring::run(command),
         Command::Network(command) => network::run(command),
         Command::Mount(flags) => mount::mount(flags),

@@ -2,11 +2,12 @@
 
 mod common;
 
-use common::{TestCluster, kill, shell, wait_for};
+use common::{TestCluster, can_mount, kill, shell, wait_for};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -149,4 +150,52 @@ fn pages_are_in_order_for_promtool_and_count_what_is_done() {
         let said = shell(&format!("promtool check metrics < {}", path.display()));
         assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{name}: {}", said.out);
     }
+}
+
+#[test]
+fn top_shows_operations_latencies_tablets_directories_by_path_and_sessions() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = TestCluster::mounted("top");
+    let mnt = cluster.mnt();
+    std::fs::create_dir(mnt.join("deep")).unwrap();
+    let done = AtomicBool::new(false);
+    let said = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                std::fs::create_dir(mnt.join("deep/inside")).unwrap();
+                std::fs::remove_dir(mnt.join("deep/inside")).unwrap();
+                // What is decided here reaches the servers.
+                std::fs::File::open(mnt.join("deep")).unwrap().sync_all().unwrap();
+            }
+        });
+        let said = cluster.run(&["top", "--once"]);
+        done.store(true, Ordering::Relaxed);
+        said.ok()
+    });
+    assert!(said.contains("5 of 5 daemons answer"), "{said}");
+    for line in
+        ["metadata ", " requests/s, p50 ", " OPERATION ", " TABLET ", " DIRECTORY ", " SESSION ", " /deep"]
+    {
+        assert!(said.contains(line), "{line:?} is not in\n{said}");
+    }
+    assert!(said.contains(&format!(":{} (process ", mnt.display())), "{said}");
+    cluster.down().ok();
+    assert!(cluster.run(&["top", "--once"]).refused(3).contains("no daemon answers"));
+}
+
+#[test]
+fn a_log_for_programs_has_an_object_in_each_line() {
+    let cluster = TestCluster::new("json");
+    let up = format!(
+        "BEARING_LOG_FORMAT=json {} up --detach --dir {}",
+        env!("CARGO_BIN_EXE_bearing"),
+        cluster.dir()
+    );
+    shell(&up).ok();
+    let log = std::fs::read_to_string(cluster.file("metadata-1/log")).unwrap();
+    let lines: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let serves = lines.iter().find(|line| line["message"] == "metadata-1 serves").expect("it serves");
+    assert_eq!((&serves["level"], serves["timestamp"].is_string()), (&"INFO".into(), true), "{serves}");
 }

@@ -223,6 +223,8 @@ pub enum AskCall {
         /// The version that the asker has seen; 0: none, which is answered at once.
         since: u64,
     },
+    /// To any server, by an operator: what its page of metrics shows.
+    Metrics,
 }
 
 /// So many tablets are compared at a time.
@@ -269,6 +271,8 @@ pub enum TellBody {
     Tablets(TabletsView),
     /// The question came before and is being worked on, or waits for a change: the answer will come.
     Slow,
+    /// What a server does, in Prometheus' text format.
+    Metrics(String),
 }
 
 /// What changed under a prefix after a version.

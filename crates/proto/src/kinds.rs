@@ -112,5 +112,6 @@ kinds! {
         Tablets = "tablets",
         Compare = "compare",
         Await = "await",
+        Metrics = "metrics",
     }
 }

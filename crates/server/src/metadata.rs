@@ -202,6 +202,7 @@ impl Driver for TabletKeeper {
                 AskCall::Read { .. }
                 | AskCall::Changes { .. }
                 | AskCall::Await { .. }
+                | AskCall::Metrics
                 | AskCall::Swap { .. } => Err("only the coordinator has registers".to_owned()),
             };
             post.answer(operator, &Message::Told(Told { id, result }), &[]);

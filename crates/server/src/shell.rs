@@ -21,6 +21,7 @@ use bearing_env::{
 };
 use bearing_placement::Assignment;
 use bearing_proto::client::ServerKind;
+use bearing_proto::coordinator::{Ask, AskCall, TellBody, Told};
 use bearing_proto::envelope::{Refusal, VERSION};
 use bearing_proto::hello::HelloRefusal;
 use bearing_proto::keys::{Key, ServerKeys};
@@ -530,6 +531,22 @@ impl Shell<'_> {
         }
     }
 
+    /// Answers who asks what this daemon shows, and signs as a server does.
+    fn tell_metrics(
+        &mut self,
+        now: Mono,
+        sender: Sender,
+        message: &Message,
+        driver: &mut impl Driver,
+    ) -> bool {
+        let (Sender::Server(_), Message::Ask(Ask { id, call: AskCall::Metrics })) = (sender, message) else {
+            return false;
+        };
+        let result = Ok(TellBody::Metrics(self.page(now, driver)));
+        self.post.answer(sender, &Message::Told(Told { id: *id, result }), &[]);
+        true
+    }
+
     /// All that this daemon shows, in words.
     fn page(&self, now: Mono, driver: &mut impl Driver) -> String {
         let mut page = Page::default();
@@ -606,6 +623,7 @@ impl Shell<'_> {
                         Sender::Nobody => {}
                     }
                 }
+                messages.retain(|message| !self.tell_metrics(now.mono, sender, message, driver));
                 driver.take(sender, squash, messages, attachment);
                 Ok(())
             }
