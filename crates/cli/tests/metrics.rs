@@ -152,6 +152,75 @@ fn pages_are_in_order_for_promtool_and_count_what_is_done() {
     }
 }
 
+/// What Prometheus answers to a query, or why it refuses it.
+fn query(prometheus: &str, expression: &str) -> Result<Vec<serde_json::Value>, String> {
+    let coded: String = expression.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let (_, body) = get(prometheus, &format!("/api/v1/query?query={coded}")).ok_or("nobody listens")?;
+    // Its answers may come in chunks with their lengths.
+    let json = body.find('{').zip(body.rfind('}')).map_or("", |(from, to)| &body[from..=to]);
+    let answer: serde_json::Value = serde_json::from_str(json).map_err(|error| format!("{error}: {body}"))?;
+    match answer["status"] == "success" {
+        true => Ok(answer["data"]["result"].as_array().cloned().unwrap_or_default()),
+        false => Err(answer["error"].to_string()),
+    }
+}
+
+#[test]
+fn a_real_prometheus_scrapes_all_daemons_and_answers_all_that_the_board_asks() {
+    if shell("command -v prometheus").code != Some(0) {
+        return eprintln!("skipped: there is no prometheus (Debian's package `prometheus`)");
+    }
+    let cluster = TestCluster::new("prometheus");
+    cluster.up(&["--no-restart"]).ok();
+    let targets: Vec<String> = addresses(&cluster).into_iter().map(|(_, address)| address).collect();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let prometheus = free.local_addr().unwrap().to_string();
+    let config = cluster.root().join("prometheus.yml");
+    let scraped = format!(
+        "scrape_configs:\n  - job_name: bearing\n    scrape_interval: 500ms\n    \
+        static_configs:\n      - targets: {targets:?}\n"
+    );
+    std::fs::write(&config, scraped).unwrap();
+    drop(free);
+    let log = std::fs::File::create(cluster.root().join("prometheus.log")).unwrap();
+    let mut command = Command::new("prometheus");
+    command.arg(format!("--config.file={}", config.display()));
+    command.arg(format!("--storage.tsdb.path={}", cluster.root().join("series").display()));
+    command.arg(format!("--web.listen-address={prometheus}"));
+    let _prometheus = Running(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    let value = |expression: &str| -> f64 {
+        let found = query(&prometheus, expression).unwrap_or_default();
+        found.first().and_then(|one| one["value"][1].as_str()?.parse().ok()).unwrap_or(0.0)
+    };
+    wait_for("all daemons are scraped", PATIENCE, || {
+        value("sum(up)") == 5.0 && value("sum(bearing_serving)") == 5.0
+    });
+    cluster.run(&["fs", "mkdir", "/made"]).ok();
+    wait_for("what was done is seen", PATIENCE, || {
+        value("sum(bearing_requests_total{kind=\"make_directory\"})") >= 1.0
+            && value("histogram_quantile(0.99, sum by (le) (bearing_request_seconds_bucket))") > 0.0
+    });
+    let board = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/grafana/bearing.json");
+    let board: serde_json::Value = serde_json::from_slice(&std::fs::read(board).unwrap()).unwrap();
+    let panels = board["panels"].as_array().unwrap().iter();
+    let targets = panels.filter_map(|panel| panel["targets"].as_array()).flatten();
+    let expressions: Vec<&str> = targets.map(|target| target["expr"].as_str().unwrap()).collect();
+    assert!(expressions.len() > 30, "{}", expressions.len());
+    let known: BTreeSet<&str> = bearing_server::metrics::CATALOG.iter().map(|metric| metric.name).collect();
+    for expression in expressions {
+        for word in expression.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_') {
+            let name = word.strip_suffix("_bucket").unwrap_or(word);
+            let is_metric = name.starts_with("bearing_") || name.starts_with("process_");
+            assert!(!is_metric || known.contains(name), "the board asks for {word}, which nobody shows");
+        }
+        let filled =
+            expression.replace("$__rate_interval", "1m").replace("$job", ".*").replace("$instance", ".*");
+        query(&prometheus, &filled).unwrap_or_else(|error| panic!("{expression}: {error}"));
+    }
+    kill([cluster.daemons()[1]]);
+    wait_for("the dead one is missed", PATIENCE, || value("sum(up)") == 4.0);
+}
+
 #[test]
 fn top_shows_operations_latencies_tablets_directories_by_path_and_sessions() {
     if !can_mount() {

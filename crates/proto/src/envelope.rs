@@ -521,12 +521,14 @@ mod tests {
     #[test]
     fn another_version_is_refused_by_its_number() {
         let (key, mut packet) = sealed();
-        packet[4] = 11;
-        assert_eq!(open(&packet, Some(&key)), Err(PacketError::Version(11)));
+        packet[4] = VERSION as u8 + 1;
+        assert_eq!(open(&packet, Some(&key)), Err(PacketError::Version(VERSION + 1)));
         packet[4] = 5;
         let message = open(&packet[..48], Some(&key)).unwrap_err().to_string();
         assert!(
-            message.contains("version 5") && message.contains("speaks 10") && message.contains("install"),
+            message.contains("version 5")
+                && message.contains(&format!("speaks {VERSION}"))
+                && message.contains("install"),
             "{message}"
         );
     }
