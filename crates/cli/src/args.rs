@@ -6,6 +6,7 @@ use crate::daemon::DaemonCommand;
 use crate::disk::DiskCommand;
 use crate::down::Down;
 use crate::enrol::Enrol;
+use crate::explain::ExplainCommand;
 use crate::fs::Fs;
 use crate::init::Init;
 use crate::join::{JoinHost, MakeToken};
@@ -62,6 +63,9 @@ pub enum Command {
     /// Show the ring of metadata servers
     #[command(subcommand)]
     Ring(RingCommand),
+    /// Show how a request finds its owner
+    #[command(subcommand)]
+    Explain(ExplainCommand),
     /// Have a switch carry requests to the owners of what they ask for
     #[command(subcommand)]
     Network(NetworkCommand),

@@ -13,6 +13,7 @@ mod daemon;
 mod disk;
 mod down;
 mod enrol;
+mod explain;
 mod failure;
 mod fs;
 mod guard;
@@ -70,6 +71,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Status(flags) => status::status(flags),
         Command::Top(flags) => top::top(flags),
         Command::Ring(command) => ring::run(command),
+        Command::Explain(command) => explain::run(command),
         Command::Network(command) => network::run(command),
         Command::Mount(flags) => mount::mount(flags),
         Command::Umount(flags) => mount::umount(flags),

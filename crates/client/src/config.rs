@@ -61,6 +61,8 @@ pub struct ClientConfig {
     pub delegated_entries_max: usize,
     /// Whether to tell what is decided in delegated directories ([`crate::Command::Decided`]).
     pub tells_steps: bool,
+    /// Whether each request that finds its owner is told.
+    pub tells_lookups: bool,
     /// So many names of a directory have to be asked for one by one before the others are prefetched. Zero:
     /// never.
     pub prefetch_after: u32,
@@ -162,6 +164,7 @@ impl ClientConfig {
             access_delay: Duration::from_secs(2),
             delegated_entries_max: 128 << 10,
             tells_steps: false,
+            tells_lookups: false,
             prefetch_after: 16,
             prefetch_timeout: Duration::from_millis(200),
             prefetch_entries_max: 16 << 10,

@@ -134,6 +134,20 @@ pub enum Note {
     /// The servers have ended the session; another one is asked for. Operations under way fail, and what was
     /// not stable is lost.
     SessionLost,
+    /// A request for the owner of a position was answered: whom it went to first, who answered, how often it
+    /// was sent, and after how long. Told only if [`crate::ClientConfig::tells_lookups`].
+    Looked {
+        /// The position.
+        position: Position,
+        /// Whom it went to first.
+        first: Target,
+        /// Who answered.
+        answered: ServerId,
+        /// How often it was sent.
+        sends: u32,
+        /// From the first sending to the answer.
+        after: Duration,
+    },
     /// A newer map was taken.
     MapTaken(MapVersion),
     /// A chunk could not be appended to any more; its primary.

@@ -26,6 +26,8 @@ pub struct MountConfig {
     pub description: Option<SessionDescription>,
     /// Whether reads are noted as times of access.
     pub access_times: bool,
+    /// Whether notes tell of each request, whom it went to and who answered.
+    pub tells_lookups: bool,
 }
 
 impl MountConfig {
@@ -42,6 +44,7 @@ impl MountConfig {
             delegates: false,
             description: None,
             access_times: false,
+            tells_lookups: false,
         }
     }
 }

@@ -164,6 +164,7 @@ impl Mount {
             delegates: config.delegates,
             description: config.description.clone(),
             access_times: config.access_times,
+            tells_lookups: config.tells_lookups,
             squash: config.enrolment.squash,
             ..ClientConfig::standard(config.filesystem)
         };

@@ -7,7 +7,7 @@
 use super::lease::{Mark, Stamp};
 use super::routes::Routes;
 use super::transport::transport_of;
-use crate::event::{Target, Transport};
+use crate::event::{Command, Note, Target, Transport};
 use crate::run::{Awaited, Io, Promise, Timer, promise};
 use bearing_lookup::Located;
 use bearing_proto::Message;
@@ -59,6 +59,10 @@ struct Outstanding {
     /// The newest epoch it was sent under.
     epoch: Epoch,
     first_sent: Option<(Mono, Mark)>,
+    /// Whom it went to first.
+    first_to: Option<Target>,
+    /// How often it was sent.
+    sent: u32,
     /// What was finished when the request was made, if it says whether a file is open: that is of this
     /// moment, however late it is sent.
     as_of: Option<Sequence>,
@@ -72,6 +76,13 @@ struct Outstanding {
 }
 
 impl Outstanding {
+    /// How it found who answers.
+    fn looked(&self, from: Target, now: Mono) -> Option<Note> {
+        let (Target::Server(answered), Some((sent, _))) = (from, self.first_sent) else { return None };
+        let (position, first, after) = (self.position?, self.first_to?, now.since(sent));
+        Some(Note::Looked { position, first, answered, sends: self.sent, after })
+    }
+
     /// Whether it waits for a server that does not own its position any more.
     fn is_elsewhere(&self, routes: &Routes) -> bool {
         let (Some(position), Some((asked, epoch))) = (self.position, self.sent_to) else { return false };
@@ -154,6 +165,8 @@ impl Requests {
             by_lookup: false,
             epoch: Epoch(0),
             first_sent: None,
+            first_to: None,
+            sent: 0,
             sends: 0,
             retries: 0,
             referrals: 0,
@@ -231,6 +244,8 @@ impl Requests {
         let Some(request) = self.outstanding.get_mut(&sequence) else { return };
         request.waits = Waits::Answer;
         request.first_sent.get_or_insert((io.now.mono, mark));
+        request.first_to.get_or_insert(to);
+        request.sent += 1;
         let epoch = request.sent_to.map_or(Epoch(0), |(_, epoch)| epoch);
         request.epoch = request.epoch.max(epoch);
         let message = Message::Request(Request {
@@ -393,6 +408,9 @@ impl Requests {
             }
             Answer::Done { tablet, epoch, result } => {
                 let placed = request.position.is_some();
+                if io.config.tells_lookups {
+                    io.out.extend(request.looked(from, io.now.mono).map(Command::Note));
+                }
                 let over = self.on_result(sequence, result, mark, io);
                 if let (Target::Server(owner), true) = (from, placed) {
                     self.learn(Located { block: tablet, epoch, owner }, routes);

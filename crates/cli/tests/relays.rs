@@ -1,0 +1,62 @@
+//! A cluster whose servers pass requests on to each other: a real mount, killed servers, and what `explain`
+//! says of the way.
+
+mod common;
+
+use common::{TestCluster, bearing, can_mount, shell};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+#[test]
+fn any_server_passes_requests_on_to_owners_and_each_is_done_once_though_servers_are_killed() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = TestCluster::new("relays");
+    cluster.up(&["--lookup", "all-know-all"]).ok();
+    let dir = cluster.dir();
+    bearing(&["mount", &dir, cluster.mnt().to_str().unwrap(), "-o", "nodelegate"]).ok();
+    let mnt = cluster.mnt();
+    shell(&format!(
+        "cp -r /usr/share/doc/libc6 {m}/doc && diff -r /usr/share/doc/libc6 {m}/doc",
+        m = mnt.display()
+    ))
+    .ok();
+
+    // Directories that are made, and names that are exchanged and removed, once each: done twice it would fail.
+    let work = |from: u32, to: u32| {
+        for number in from..to {
+            let (one, other) = (mnt.join(format!("d{number}")), mnt.join(format!("e{number}")));
+            fs::create_dir(&one).expect("it is not there yet");
+            fs::write(one.join("f"), number.to_string()).unwrap();
+            fs::hard_link(one.join("f"), one.join("g")).unwrap();
+            fs::rename(&one, &other).unwrap();
+            fs::remove_file(other.join("f")).unwrap();
+            assert_eq!(fs::metadata(other.join("g")).unwrap().nlink(), 1);
+            assert_eq!(fs::read_to_string(other.join("g")).unwrap(), number.to_string());
+        }
+    };
+    work(0, 20);
+    for (round, server) in (0u32..).zip(["metadata-1", "metadata-2", "metadata-1"]) {
+        let killed = format!("pkill -9 -f 'daemon metadata --config {dir}/{server}/'");
+        shell(&killed).ok();
+        work(20 + 20 * round, 40 + 20 * round);
+    }
+    let there = fs::read_dir(&mnt).unwrap().count();
+    assert_eq!(there, 81, "80 directories and the tree");
+
+    // With two owners about half of the requests come to the wrong one first.
+    let explained = |path: &str| cluster.run(&["explain", "lookup", path, "--json"]).ok();
+    let mut hops = Vec::new();
+    for number in 0..20 {
+        let lines: serde_json::Value = serde_json::from_str(&explained(&format!("/e{number}/g"))).unwrap();
+        for line in lines.as_array().unwrap() {
+            hops.push(line["hops"].as_u64().unwrap());
+        }
+    }
+    let relayed = hops.iter().filter(|hops| **hops == 2).count();
+    assert!(relayed > 0 && relayed < hops.len(), "{relayed} of {} requests were passed on", hops.len());
+    let missing = cluster.run(&["explain", "lookup", "/nowhere"]).refused(1);
+    assert!(missing.contains("/nowhere"), "{missing}");
+    bearing(&["umount", mnt.to_str().unwrap()]).ok();
+}
