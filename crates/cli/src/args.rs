@@ -9,6 +9,7 @@ use crate::enrol::Enrol;
 use crate::fs::Fs;
 use crate::init::Init;
 use crate::join::{JoinHost, MakeToken};
+use crate::members::MembersCommand;
 use crate::mount::{Mount, Umount};
 use crate::ring::RingCommand;
 use crate::status::Status;
@@ -69,6 +70,12 @@ pub enum Command {
     Check(Check),
     /// Make, list or revoke secrets by which clients may take part
     Enrol(Enrol),
+    /// Show the metadata servers, have one come or leave
+    #[command(subcommand)]
+    Metadata(MembersCommand),
+    /// Show the data servers, have one come or leave
+    #[command(subcommand)]
+    Data(MembersCommand),
     /// Say that a server's disk is lost for good
     #[command(subcommand)]
     Disk(DiskCommand),

@@ -72,7 +72,13 @@ impl Claim {
             Ok(TellBody::Swapped(_)) => Claimed::Ours,
             Ok(TellBody::Register(register)) => self.compare(register.as_ref()),
             Ok(TellBody::Conflict { present, .. }) => self.compare(present.first()),
-            Ok(TellBody::Registers(_) | TellBody::Sessions(_) | TellBody::Tablets(_) | TellBody::Slow)
+            Ok(
+                TellBody::Registers(_)
+                | TellBody::Sessions(_)
+                | TellBody::Tablets(_)
+                | TellBody::Holders(_)
+                | TellBody::Slow,
+            )
             | Err(_) => Claimed::Nothing,
         }
     }

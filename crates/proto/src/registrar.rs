@@ -129,7 +129,7 @@ impl Registrar {
                     }),
                 }
             }
-            AskCall::Sessions | AskCall::Tablets | AskCall::Compare { .. } => {
+            AskCall::Sessions | AskCall::Tablets | AskCall::Compare { .. } | AskCall::Holders => {
                 Err(EngineError::Failed { doing: "only metadata servers know that".to_owned() })
             }
         }

@@ -66,7 +66,7 @@ impl Registers {
                 | AskCall::Changes { .. }
                 | AskCall::Await { .. }
                 | AskCall::Swap { .. } => true,
-                AskCall::Sessions | AskCall::Tablets | AskCall::Compare { .. } => false,
+                AskCall::Sessions | AskCall::Tablets | AskCall::Compare { .. } | AskCall::Holders => false,
             };
             if is_of_registers {
                 self.desk.ask(asker, ask.clone());

@@ -191,7 +191,8 @@ impl Sim {
 
     fn may_lose_disk(&mut self, host: HostId) -> bool {
         let wrong = self.data.iter().any(crate::data_host::DataHost::has_wrong_disk);
-        self.lost.is_none() && self.away.is_none() && !wrong && self.can_do_without(host)
+        let gone = self.servers.absent.contains(&host);
+        !gone && self.lost.is_none() && self.away.is_none() && !wrong && self.can_do_without(host)
     }
 
     /// A person who changes registers sees first that they are not the newest.

@@ -38,11 +38,20 @@ impl Planner<'_> {
         good.copied().collect()
     }
 
-    /// Copies that a sealed chunk lacks. One without a byte needs none.
+    /// Whether a replica is to go when another one is there: what is lost or damaged before what is left.
+    pub fn replaced(&self, record: &ChunkRecord, chunk: ChunkId, but: ServerId) -> Option<usize> {
+        let others = || record.servers.iter().enumerate().filter(|(_, server)| **server != but);
+        let bad = others().find(|(_, server)| self.is_bad(**server, chunk));
+        bad.or_else(|| others().find(|(_, server)| self.health.leaves(**server))).map(|(place, _)| place)
+    }
+
+    /// Copies that a sealed chunk lacks. One without a byte needs none, and one on a server that leaves is
+    /// to be made elsewhere.
     pub fn lacks(&self, chunk: ChunkId, record: &ChunkRecord) -> usize {
         match record.sealed {
             Some(length) if length > 0 && !record.deleting && !record.is_in_the_making() => {
-                self.copies.saturating_sub(self.good(chunk, record).len())
+                let good = self.good(chunk, record).into_iter();
+                self.copies.saturating_sub(good.filter(|server| !self.health.leaves(*server)).count())
             }
             Some(_) | None => 0,
         }
@@ -142,12 +151,13 @@ impl Planner<'_> {
         let Some(_) = record.sealed else {
             let over = self.now >= record.opened.after(self.config.chunk_ttl);
             let lost = record.servers.iter().any(|server| self.health.is_lost(*server));
+            let leaves = record.servers.iter().any(|server| self.health.leaves(*server));
             let mut answering = record.servers.iter().map(|server| self.health.answers(*server));
             // One that is away for a moment may have more than the others. For a finished chunk there is no
             // hurry.
             let due = match over || lost {
                 true => answering.any(|answers| answers),
-                false => self.is_done(record) && answering.all(|answers| answers),
+                false => (leaves || self.is_done(record)) && answering.all(|answers| answers),
             };
             return due.then_some(Need::Seal);
         };
