@@ -18,12 +18,16 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// less by far (`docs/promises.md`); the rest is what a busy machine adds.
 const LONGEST: Duration = Duration::from_secs(2);
 
+/// Calls that take longer are told.
+const NOTICED: Duration = Duration::from_millis(400);
+
 /// What the mounts work at, until told to stop.
 struct Load {
     stop: AtomicBool,
     rounds: AtomicU64,
     wrong: Mutex<Vec<String>>,
     longest: Mutex<(Duration, String)>,
+    begun: Instant,
 }
 
 impl Load {
@@ -45,6 +49,9 @@ impl Load {
         let begun = Instant::now();
         let result = call().map_err(|error| format!("{what}: {error}"));
         let took = begun.elapsed();
+        if took > NOTICED {
+            println!("  at {} ms: {what} took {} ms", self.begun.elapsed().as_millis(), took.as_millis());
+        }
         let mut longest = self.longest.lock().unwrap();
         if took > longest.0 {
             *longest = (took, what.to_owned());
@@ -110,7 +117,7 @@ fn wait_until_even(cluster: &TestCluster, servers: usize) {
 }
 
 #[track_caller]
-fn leave(cluster: &TestCluster, kind: &str, number: u64) {
+fn leave(cluster: &TestCluster, load: &Load, kind: &str, number: u64) {
     let begun = Instant::now();
     let number = number.to_string();
     let refused = cluster.run(&[kind, "remove", &number]).refused(1);
@@ -122,19 +129,20 @@ fn leave(cluster: &TestCluster, kind: &str, number: u64) {
     wait_for("it has nothing any more", PATIENCE, || cluster.run(&[kind, "remove", &number]).code == Some(0));
     let left: Vec<u64> = counts(&members(cluster, kind), "server");
     assert!(!left.contains(&number.parse().unwrap()), "{left:?}");
-    println!("  {kind}-{number} left in {} ms", begun.elapsed().as_millis());
+    let now = load.begun.elapsed();
+    println!("  at {} ms: {kind}-{number} left in {} ms", now.as_millis(), begun.elapsed().as_millis());
 }
 
 /// One round: others come, and the oldest leave.
-fn round(cluster: &TestCluster) {
+fn round(cluster: &TestCluster, load: &Load) {
     let before = counts(&members(cluster, "metadata"), "server");
     cluster.run(&["metadata", "add"]).ok();
     cluster.run(&["metadata", "add"]).ok();
     wait_until_even(cluster, 5);
     let data = counts(&members(cluster, "data"), "server");
     cluster.run(&["data", "add"]).ok();
-    leave(cluster, "data", data[0]);
-    before[..2].iter().for_each(|number| leave(cluster, "metadata", *number));
+    leave(cluster, load, "data", data[0]);
+    before[..2].iter().for_each(|number| leave(cluster, load, "metadata", *number));
     wait_until_even(cluster, 3);
 }
 
@@ -159,6 +167,7 @@ fn servers_come_and_leave_under_two_mounts_that_work() {
         rounds: AtomicU64::new(0),
         wrong: Mutex::new(Vec::new()),
         longest: Mutex::new((Duration::ZERO, String::new())),
+        begun: Instant::now(),
     };
     let rounds = std::env::var("BEARING_ROUNDS").map_or(1, |rounds| rounds.parse().unwrap());
     std::thread::scope(|scope| {
@@ -183,7 +192,7 @@ fn servers_come_and_leave_under_two_mounts_that_work() {
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for number in 0..rounds {
                 println!("round {number}");
-                round(&cluster);
+                round(&cluster, &load);
                 let wrong = load.wrong.lock().unwrap();
                 assert!(wrong.is_empty(), "{wrong:?}");
             }

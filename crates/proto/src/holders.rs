@@ -35,7 +35,8 @@ pub struct HolderView {
 /// What chunks have on a data server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// Chunks with a copy there, written or about to be; one without a byte needs none.
+    /// Chunks with a copy there, written or about to be, one without a byte left out; and those whose writer
+    /// may come yet to append.
     pub chunks: u64,
     /// Their bytes, of those that are sealed.
     pub bytes: u64,

@@ -215,6 +215,8 @@ impl Audit {
             // What is shown has to be of these changes alone.
             sim.expect_evenness();
         }
+        // Who changed registers hears of it a moment later.
+        sim.run_for(SECOND);
         let handed_over = std::mem::take(&mut sim.ledger.handed_over);
         sim.world.counts.add_many("drill: tablets handed over", handed_over.len() as u64);
         let longest = handed_over.into_iter().max_by_key(|(_, length)| *length);

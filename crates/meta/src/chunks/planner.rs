@@ -164,7 +164,8 @@ impl Planner<'_> {
         if record.is_in_the_making() {
             return Some(Need::Make);
         }
-        if record.former.iter().any(reachable) {
+        let is_done_there = |server: &&ServerId| !(self.health.leaves(**server) && self.has_writer(record));
+        if record.former.iter().filter(is_done_there).any(reachable) {
             return Some(Need::Forget);
         }
         self.wanted_besides(chunk, record)
@@ -206,6 +207,12 @@ impl Planner<'_> {
                 self.now >= record.opened.after(self.config.chunk_ttl + self.config.writer_patience + delay)
             }
         }
+    }
+
+    /// Whether its writer may come yet to append to it. A server that left would not answer it, which it waits
+    /// for; one that is there says that the chunk is sealed.
+    pub fn has_writer(&self, record: &ChunkRecord) -> bool {
+        record.finished.is_none() && self.now < record.opened.after(self.config.chunk_ttl)
     }
 
     /// Whether a chunk that is not sealed can be, for what its writer has said.

@@ -40,7 +40,8 @@ impl MetaServer {
 
     /// Who shall own a tablet of this server's now, if not this one.
     pub(crate) fn next_owner_wanted(&self, now: Now, assigned: &Assigned) -> Option<ServerId> {
-        let wanted = self.balance.owner_of(assigned.serial)?;
+        // What was wanted before this server got it is no wish any more.
+        let wanted = self.balance.owner_of(assigned.serial).filter(|wanted| *wanted != self.id)?;
         if self.is_able(now, wanted) {
             let leaves = !self.balance.is_active(self.id);
             return (leaves || self.restore.is_at_rest(now.mono, &self.config)).then_some(wanted);
@@ -88,6 +89,7 @@ impl MetaServer {
         let owned = self.startup.registers.values().map(|(_, assigned)| assigned);
         let owned = owned.filter(|assigned| assigned.owner == self.id);
         let owners = owned.filter_map(|assigned| self.balance.owner_of(assigned.serial));
-        owners.chain(self.balance.copies_of(self.id, self.copies_wanted()))
+        let others = owners.filter(|server| *server != self.id);
+        others.chain(self.balance.copies_of(self.id, self.copies_wanted()))
     }
 }

@@ -1,6 +1,6 @@
 //! A step over chunk records: which of them need something, and how the chunks are.
 
-use crate::chunks::ChunkTally;
+use crate::chunks::{ChunkTally, Planner};
 use crate::record::{ChunkRecord, Key, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::data::{CHUNKS_ASKED_MAX, DataBody, DataCall};
@@ -54,19 +54,28 @@ pub(crate) fn sweep(view: &mut View, from: ChunkId, servers: &[ServerId]) -> Dec
             compacting: u64::from(record.gather.is_some()),
             compacting_bytes: record.gather.as_ref().and(record.sealed).unwrap_or(0),
         });
-        if !record.deleting && record.sealed != Some(0) {
-            let good = planner.good(*id, record);
-            for server in record.servers.iter().chain(&record.pending_replica) {
-                let alone = u64::from(good == [*server]);
-                let held = Held { chunks: 1, bytes: record.sealed.unwrap_or(0), alone };
-                swept.held.entry(*server).or_default().add(held);
-            }
+        for (server, held) in held_of(&planner, *id, record) {
+            swept.held.entry(server).or_default().add(held);
         }
         if planner.wanted(*id, record).is_some() {
             swept.wanting.push(*id);
         }
     }
     Ok(swept)
+}
+
+/// What data servers have of a chunk: a copy that counts, or a writer that may come yet.
+fn held_of(planner: &Planner<'_>, id: ChunkId, record: &ChunkRecord) -> Vec<(ServerId, Held)> {
+    let (counts, awaits) = (!record.deleting && record.sealed != Some(0), planner.has_writer(record));
+    let good = planner.good(id, record);
+    let copies = record.servers.iter().chain(&record.pending_replica).filter(|_| counts || awaits);
+    let copies = copies.map(|server| {
+        let alone = u64::from(counts && good == [*server]);
+        (*server, Held { chunks: 1, bytes: record.sealed.unwrap_or(0), alone })
+    });
+    let writer = Held { chunks: 1, ..Held::default() };
+    let former = record.former.iter().filter(|_| awaits).map(|server| (*server, writer));
+    copies.chain(former).collect()
 }
 
 /// Payload that files refer to, as far as it is known.
