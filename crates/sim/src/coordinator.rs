@@ -218,7 +218,7 @@ impl CoordinatorHost {
         }
     }
 
-    /// An operator changes registers; whether all were as they were known, and none older than they should be.
+    /// An operator changes registers. Whether they could be: not if older ones are in their place.
     pub fn change(&mut self, world: &mut World, wanted: &[(String, Option<Vec<u8>>)]) -> bool {
         if self.newest.is_some() || !world.is_up(COORDINATOR_HOST) {
             return false;

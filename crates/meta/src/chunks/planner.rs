@@ -209,8 +209,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether its writer may come yet to append to it. A server that left would not answer it, which it waits
-    /// for; one that is there says that the chunk is sealed.
+    /// Whether its writer may come yet to append to it. It would wait for a server that left; one that is
+    /// there says that the chunk is sealed.
     pub fn has_writer(&self, record: &ChunkRecord) -> bool {
         record.finished.is_none() && self.now < record.opened.after(self.config.chunk_ttl)
     }

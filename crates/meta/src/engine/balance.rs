@@ -11,11 +11,6 @@ use bearing_placement::Tablet as Assigned;
 use bearing_proto::client::ServerKind;
 use bearing_types::{Now, ServerId};
 
-/// Tablets of this server on their way to other owners, at the same time: each is not served for a moment.
-pub(crate) const LEAVING_MAX: usize = 2;
-/// Tablets of this server that others learn at the same time although no copy is lacking.
-pub(crate) const EVENED_MAX: usize = 4;
-
 impl MetaServer {
     /// The registers changed.
     pub(crate) fn weigh(&mut self, now: Now) {

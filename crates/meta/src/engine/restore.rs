@@ -4,7 +4,6 @@
 
 use crate::config::Config;
 use crate::disk_space::Headroom;
-use crate::engine::balance::{EVENED_MAX, LEAVING_MAX};
 use crate::engine::machine::MetaServer;
 use crate::event::{Command, LoadResult, LoadTicket, Note};
 use crate::mutant::Mutant;
@@ -21,6 +20,10 @@ use std::time::Duration;
 
 /// Tablets of this server that others learn at the same time.
 const LEARNT_MAX: usize = 8;
+/// Of these, such that lack no copy.
+const EVENED_MAX: usize = 4;
+/// Tablets of this server on their way to other owners, at the same time: each is not served for a moment.
+const LEAVING_MAX: usize = 2;
 /// So many bytes of snapshots leave in a second: requests need the network and the disk too.
 pub(crate) const BYTES_PER_SECOND: u64 = 64 << 20;
 /// What was not sent for want of anything to send may be made up for, this long.
