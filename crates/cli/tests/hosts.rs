@@ -119,7 +119,7 @@ fn what_a_careless_operator_gets_wrong_is_told_within_three_seconds() {
     // A token of another cluster.
     let other = Hosts::new("careless-other", 19_380, "127.0.0.1");
     let mut token = Token::parse(&other.token()).unwrap();
-    token.servers = vec!["[::1]:19401".parse().unwrap()];
+    token.servers = vec!["[::1]:19341".parse().unwrap()];
     last.set(Instant::now());
     let error = timed("another's token", hosts.join(&token.to_text(), "h2", "127.0.0.2"), 1);
     assert!(error.contains("the token is one of another cluster"), "{error}");
