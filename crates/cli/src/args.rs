@@ -11,8 +11,10 @@ use crate::init::Init;
 use crate::join::{JoinHost, MakeToken};
 use crate::members::MembersCommand;
 use crate::mount::{Mount, Umount};
+use crate::network::NetworkCommand;
 use crate::ring::RingCommand;
 use crate::status::Status;
+use crate::top::Top;
 use crate::units::Units;
 use crate::up::Up;
 use clap::{Parser, Subcommand};
@@ -32,6 +34,7 @@ Examples:
   bearing up --mount ./mnt --detach     a cluster in .bearing, mounted at ./mnt
   cp -a /usr/share/doc ./mnt            use it
   bearing status                        who runs, who owns what
+  bearing top                           what it does right now
   bearing ring show                     the ring: owners, successors, copies
   bearing down                          stop it; the data stays in .bearing
   bearing mount 10.0.0.5:9000 /mnt --secret enrolment.key
@@ -55,9 +58,14 @@ pub enum Command {
     Down(Down),
     /// Show the daemons, who owns which tablet, and who uses the cluster
     Status(Status),
+    /// Show what a cluster does right now: operations, latencies, the hottest tablets and directories
+    Top(Top),
     /// Show the ring of metadata servers
     #[command(subcommand)]
     Ring(RingCommand),
+    /// Have a switch carry requests to the owners of what they ask for
+    #[command(subcommand)]
+    Network(NetworkCommand),
     /// Mount a cluster
     Mount(Mount),
     /// Unmount

@@ -4,8 +4,9 @@ use crate::target::Directory;
 use crate::up::EtcdFlags;
 use crate::voice::say;
 use anyhow::Result;
-use bearing_placement::Scheme;
-use bearing_server::cluster::{DaemonName, Layout};
+use bearing_placement::{LookupKind, Scheme};
+use bearing_proto::prefix::Prefix;
+use bearing_server::cluster::{DaemonName, Layout, live_lookup};
 use bearing_server::init::{self, Plan};
 use clap::Args;
 use std::net::IpAddr;
@@ -40,6 +41,13 @@ pub struct Init {
     /// How entries are placed: anglecut-hashed or hash
     #[arg(long, value_name = "S", default_value = "anglecut-hashed", value_parser = Scheme::live_from_name)]
     pub scheme: Scheme,
+    /// Whom clients ask first: client-map (who their map names), all-know-all (any server, which passes the
+    /// request on) or in-network (the network carries it to --prefix)
+    #[arg(long, value_name = "L", default_value = "client-map", value_parser = live_lookup)]
+    pub lookup: LookupKind,
+    /// The IPv6 prefix of 64 bits to which the network carries requests, such as fd42:7:7:7::/64
+    #[arg(long, value_name = "PREFIX", required_if_eq("lookup", "in-network"))]
+    pub prefix: Option<Prefix>,
     /// Etcd instead of a coordinator
     #[command(flatten)]
     pub etcd: EtcdFlags,
@@ -80,6 +88,8 @@ pub fn run(flags: &Init) -> Result<()> {
             data_copies: flags.data_copies,
             metadata_copies: flags.metadata_copies,
             scheme: flags.scheme,
+            lookup: flags.lookup,
+            prefix: flags.prefix,
             tablet_bits: init::TABLET_BITS,
             host: address,
             listen,

@@ -23,6 +23,7 @@ mod mount;
 mod mount_files;
 mod mounts;
 mod names;
+mod network;
 mod process;
 mod report;
 mod ring;
@@ -32,6 +33,7 @@ mod status;
 mod supervise;
 mod tablets;
 mod target;
+mod top;
 mod units;
 mod up;
 mod voice;
@@ -68,7 +70,9 @@ fn run(command: &Command) -> Result<()> {
         Command::Units(flags) => units::write(flags),
         Command::Down(flags) => down::down(flags),
         Command::Status(flags) => status::status(flags),
+        Command::Top(flags) => top::top(flags),
         Command::Ring(command) => ring::run(command),
+        Command::Network(command) => network::run(command),
         Command::Mount(flags) => mount::mount(flags),
         Command::Umount(flags) => mount::umount(flags),
         Command::Fs(flags) => fs::run(flags),

@@ -16,6 +16,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// A session as `status` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SessionView {
+    /// Its name among sessions.
+    pub session: String,
     /// The client's host; `None` while it has not said anything of itself, for instance just after its server
     /// was started.
     pub host: Option<String>,
@@ -83,15 +85,19 @@ fn merged(views: impl Iterator<Item = SessionsView>) -> Vec<SessionView> {
     }
     let mut views: Vec<SessionView> = sessions
         .into_iter()
-        .map(|(session, description)| shown(description, delegations.get(&session).copied().unwrap_or(0)))
+        .map(|(session, description)| {
+            shown(session, description, delegations.get(&session).copied().unwrap_or(0))
+        })
         .collect();
     views.sort_by(|a, b| (a.since, &a.host, &a.path, a.process).cmp(&(b.since, &b.host, &b.path, b.process)));
     views
 }
 
-fn shown(description: Option<SessionDescription>, delegations: u32) -> SessionView {
+fn shown(session: SessionId, description: Option<SessionDescription>, delegations: u32) -> SessionView {
+    let session = session.to_string();
     let Some(SessionDescription { host, path, process, version, since }) = description else {
         return SessionView {
+            session,
             host: None,
             path: None,
             process: None,
@@ -103,6 +109,7 @@ fn shown(description: Option<SessionDescription>, delegations: u32) -> SessionVi
     // What a client says of itself may be anything.
     let text = |bytes: &[u8]| bearing_mount::quoted(bytes);
     SessionView {
+        session,
         host: Some(text(host.as_bytes())),
         path: path.map(|path| text(&path)),
         process: Some(process),

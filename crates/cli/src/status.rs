@@ -82,6 +82,8 @@ struct DaemonView {
     /// Of the running process.
     pid: Option<u32>,
     address: String,
+    /// Where it shows metrics and health.
+    metrics: Option<SocketAddr>,
     state: &'static str,
     /// By how many milliseconds its clock is ahead of the middle one of the servers that it hears.
     clock_ahead_ms: Option<i64>,
@@ -270,6 +272,7 @@ fn elsewhere_view(daemon: &Daemon, answers: bool) -> DaemonView {
         id: daemon.name.number,
         pid: None,
         address: daemon.address.to_string(),
+        metrics: None,
         state: if answers { ANSWERS } else { "silent" },
         clock_ahead_ms: None,
         reason: None,
@@ -294,6 +297,7 @@ fn daemon_view(layout: &Layout, daemon: &Daemon) -> DaemonView {
         id: daemon.name.number,
         pid,
         address: daemon.address.to_string(),
+        metrics: alive.and_then(|state| state.metrics),
         state: word_of,
         clock_ahead_ms: alive.and_then(|state| state.clock_ahead_ms),
         reason: state.as_ref().and_then(|state| state.reason.clone()),
@@ -328,11 +332,12 @@ fn mount_view(layout: &Layout) -> Result<Option<MountView>> {
 
 fn print(view: &View, tablets: Option<&Tablets>, each_tablet: bool) {
     let mut daemons = Table::new();
-    daemons.load_style(presets::NOTHING).set_header(["DAEMON", "PID", "ADDRESS", "STATE"]);
+    daemons.load_style(presets::NOTHING).set_header(["DAEMON", "PID", "ADDRESS", "METRICS", "STATE"]);
     for daemon in &view.daemons {
         let pid = daemon.pid.map_or("-".to_owned(), |pid| pid.to_string());
         let name = daemon.name.to_string();
-        daemons.add_row([name, pid, daemon.address.clone(), daemon.state.to_owned()]);
+        let metrics = daemon.metrics.map_or("-".to_owned(), |address| address.to_string());
+        daemons.add_row([name, pid, daemon.address.clone(), metrics, daemon.state.to_owned()]);
     }
     println!("{daemons}");
     for daemon in &view.daemons {

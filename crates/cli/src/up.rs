@@ -10,8 +10,8 @@ use crate::supervise::{self, Plan, Restart, last_line};
 use crate::target::Directory;
 use crate::voice::{complain, counted, say};
 use anyhow::{Context, Result, bail};
-use bearing_placement::Scheme;
-use bearing_server::cluster::{Cluster, Layout};
+use bearing_placement::{LookupKind, Scheme};
+use bearing_server::cluster::{Cluster, Layout, live_lookup};
 use bearing_server::config::EtcdFile;
 use bearing_server::state::{DaemonState, Phase};
 use bearing_server::{StartError, init};
@@ -54,6 +54,10 @@ pub struct Up {
     /// How entries are placed: anglecut-hashed or hash [default: anglecut-hashed]
     #[arg(long, value_name = "S", value_parser = Scheme::live_from_name)]
     pub scheme: Option<Scheme>,
+    /// Whom clients ask first: client-map (who their map names) or all-know-all (any server, which passes the
+    /// request on) [default: client-map]
+    #[arg(long, value_name = "L", value_parser = live_lookup)]
+    pub lookup: Option<LookupKind>,
     /// Mount it at this directory
     #[arg(long, value_name = "PATH")]
     pub mount: Option<PathBuf>,
@@ -214,6 +218,8 @@ fn plan_new(flags: &Up) -> Result<init::Plan> {
         data_copies,
         metadata_copies,
         scheme: flags.scheme.unwrap_or(Scheme::AnglecutHashed),
+        lookup: flags.lookup.unwrap_or(LookupKind::ClientMap),
+        prefix: None,
         tablet_bits: flags.tablet_bits,
         host: init::LOOPBACK,
         listen: None,
@@ -241,6 +247,7 @@ fn check_flags(flags: &Up, cluster: &Cluster) -> Result<()> {
             flags.metadata_copies.map(|n| n.to_string()),
             cluster.metadata_copies.to_string(),
         ),
+        ("--lookup", flags.lookup.map(|lookup| lookup.to_string()), cluster.lookup.to_string()),
         ("--scheme", flags.scheme.map(|scheme| scheme.to_string()), cluster.scheme.to_string()),
         ("--port-base", flags.port_base.map(|port| port.to_string()), base.to_string()),
     ];
@@ -420,6 +427,7 @@ mod tests {
             data_copies: None,
             metadata_copies: None,
             scheme: None,
+            lookup: None,
             mount: None,
             detach: false,
             port_base: None,

@@ -58,15 +58,69 @@ pub fn end_by_broken_pipe() -> ! {
 }
 
 /// Reports go to standard error, which the supervisor leads into the daemon's log. `BEARING_LOG` chooses the
-/// level.
+/// level, `BEARING_LOG_FORMAT` lines for people or for programs.
 pub fn log_to_stderr() {
-    let asked = std::env::var("BEARING_LOG").ok();
-    let level = asked.as_deref().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::INFO);
-    tracing_subscriber::fmt()
+    let (level, complaint) = asked("BEARING_LOG", &LEVELS, LevelFilter::INFO);
+    let (form, other) = asked("BEARING_LOG_FORMAT", &FORMS, Form::Text);
+    let log = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
         .with_ansi(false)
         // On a full disk the log loses lines. Saying so there would end the process.
-        .log_internal_errors(false)
-        .init();
+        .log_internal_errors(false);
+    match form {
+        Form::Text => log.with_target(false).init(),
+        Form::Json => log.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
+    }
+    [complaint, other].iter().flatten().for_each(|complaint| tracing::warn!("{complaint}"));
+}
+
+const LEVELS: [(&str, LevelFilter); 6] = [
+    ("off", LevelFilter::OFF),
+    ("error", LevelFilter::ERROR),
+    ("warn", LevelFilter::WARN),
+    ("info", LevelFilter::INFO),
+    ("debug", LevelFilter::DEBUG),
+    ("trace", LevelFilter::TRACE),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Text,
+    Json,
+}
+
+const FORMS: [(&str, Form); 2] = [("text", Form::Text), ("json", Form::Json)];
+
+/// What a variable of the environment asks for, or the usual and a complaint: a log in the wrong form is
+/// better than none.
+fn asked<T: Copy>(variable: &str, known: &[(&str, T)], usual: T) -> (T, Option<String>) {
+    let asked = std::env::var(variable).unwrap_or_default();
+    chosen(variable, &asked, known, usual)
+}
+
+fn chosen<T: Copy>(variable: &str, asked: &str, known: &[(&str, T)], usual: T) -> (T, Option<String>) {
+    match known.iter().find(|(word, _)| word.eq_ignore_ascii_case(asked)) {
+        Some((_, value)) => (*value, None),
+        None if asked.is_empty() => (usual, None),
+        None => {
+            let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
+            (usual, Some(format!("{variable}={asked} is none of {}: the usual is taken", words.join(", "))))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_forms_are_words_and_a_typing_error_is_complained_about() {
+        let level = |asked| chosen("BEARING_LOG", asked, &LEVELS, LevelFilter::INFO);
+        assert_eq!(level("Debug"), (LevelFilter::DEBUG, None));
+        assert_eq!(level(""), (LevelFilter::INFO, None));
+        let (form, complaint) = chosen("BEARING_LOG_FORMAT", "jsn", &FORMS, Form::Text);
+        assert_eq!(form, Form::Text);
+        assert_eq!(complaint.unwrap(), "BEARING_LOG_FORMAT=jsn is none of text, json: the usual is taken");
+    }
 }

@@ -5,8 +5,11 @@
 //! systemd does not run there: `systemctl` is acted out here, by the units as `bearing units` wrote them.
 
 mod common;
+#[path = "namespaces/mod.rs"]
+mod namespaces;
 
 use common::{Ran, shell, wait_for};
+use namespaces::{end, hold, inner};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::net::UnixDatagram;
@@ -50,38 +53,20 @@ fn can_make_hosts() -> bool {
     made
 }
 
-fn hold() -> Child {
-    let mut holder = Command::new("unshare");
-    holder.args(["--mount", "--net", "--kill-child", "--fork", "sleep", "infinity"]);
-    let holder = holder.stdin(Stdio::null()).spawn().expect("unshare is there");
-    wait_for("the namespaces", PATIENCE, || {
-        let own = fs::read_link("/proc/self/ns/net").ok();
-        inner(&holder).is_some_and(|pid| fs::read_link(format!("/proc/{pid}/ns/net")).ok() != own)
-    });
-    holder
-}
-
-/// The process inside.
-fn inner(holder: &Child) -> Option<u32> {
-    let id = holder.id();
-    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
-    children.split_whitespace().next()?.parse().ok()
-}
-
 impl Site {
     fn new() -> Site {
         let place = std::env::temp_dir().join(format!("bearing-test-{}-deploy", std::process::id()));
         fs::create_dir(&place).expect("a directory of its own");
         // What people have downloaded.
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_bearing"), place.join("bearing")).unwrap();
-        let bridge = hold();
+        let bridge = hold(&["--mount", "--net"]);
         let pid = inner(&bridge).unwrap();
         shell(&format!("nsenter -t {pid} -n sh -c 'ip link add br0 type bridge; ip link set br0 up'")).ok();
         Site { place, hosts: BTreeMap::new(), bridge, token: Mutex::default() }
     }
 
     fn add(&mut self, name: &str, address: &str) {
-        let holder = hold();
+        let holder = hold(&["--mount", "--net"]);
         let (pid, bridge) = (inner(&holder).unwrap(), inner(&self.bridge).unwrap());
         let place = self.place.display();
         shell(&format!(
@@ -219,14 +204,7 @@ impl Drop for Site {
             }
         }
         for holder in self.hosts.values_mut().map(|host| &mut host.holder).chain([&mut self.bridge]) {
-            // Servers and mounts that run there end with it.
-            let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
-            if let Some(own) = inner(holder).and_then(namespace) {
-                let all = fs::read_dir("/proc").unwrap().flatten();
-                let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-                common::kill(pids.filter(|pid| namespace(*pid).as_ref() == Some(&own)).map(u64::from));
-            }
-            let _ = (holder.kill(), holder.wait());
+            end(holder);
         }
         for child in self.hosts.values().flat_map(|host| std::mem::take(&mut *host.units.lock().unwrap())) {
             let mut child = child.1;
@@ -362,5 +340,9 @@ fn the_page_is_followed_and_the_cluster_outlives_links_hosts_and_restarts() {
     site.follow("host-4", "systemctl enable --now bearing-metadata@4 bearing-data@4");
     site.await_copies("host-4");
     site.run("client", "diff -r /usr/share/doc/libc6 /mnt/other/libc6").ok();
+    // What the workers wrote, until just before the host was lost, is read by the other mount.
+    let read = "cd /mnt/other; for f in [abcd]/f*; do got=$(timeout 20 cat $f) || { echo $f; break; }; [ f$got = ${f#?/} ] || echo $f is $got; done";
+    let unread = site.run("client", read).ok();
+    assert_eq!(unread, "", "files that are not read");
     site.run("client", "bearing umount /mnt/other; bearing umount /mnt/bearing").ok();
 }

@@ -4,7 +4,8 @@ use crate::operation::{Answer, Operation, Ticket};
 use bearing_proto::client::ServerEntry;
 use bearing_proto::delegation::Step;
 use bearing_proto::envelope::{Message, Refusal};
-use bearing_types::{Code, MapVersion, Name, NodeId, ServerId, SessionId};
+use bearing_proto::prefix::Prefix;
+use bearing_types::{Code, MapVersion, Name, NodeId, Position, ServerId, SessionId};
 use std::time::Duration;
 
 /// The other side of a message.
@@ -12,6 +13,9 @@ use std::time::Duration;
 pub enum Target {
     /// This server.
     Server(ServerId),
+    /// Whoever the network carries a datagram to that goes to this position. It is sealed for this server,
+    /// which is believed to be the one.
+    Carried(Position, ServerId),
     /// Any of the metadata servers that the shell was given addresses of. The shell takes them in turn.
     AnySeed,
 }
@@ -93,8 +97,9 @@ pub enum Command {
         /// What to forget.
         what: Vec<Invalidation>,
     },
-    /// Servers and their addresses, learnt with a map. Replaces all given before.
-    Servers(Vec<ServerEntry>),
+    /// Servers and their addresses, learnt with a map, and the addresses of positions, if the network carries
+    /// requests. Replaces all given before.
+    Servers(Vec<ServerEntry>, Option<Prefix>),
     /// A change was decided here, in a directory that is delegated to us; told only if
     /// [`crate::ClientConfig::tells_steps`].
     Decided(Box<Step>),

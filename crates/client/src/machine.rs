@@ -161,6 +161,7 @@ impl State {
             | Message::Peer(_)
             | Message::Replication(_)
             | Message::Ring(_)
+            | Message::Relay(_)
             | Message::Join(_)
             | Message::Joined(_)
             | Message::Data(_)

@@ -76,6 +76,7 @@ impl Claim {
                 TellBody::Registers(_)
                 | TellBody::Sessions(_)
                 | TellBody::Tablets(_)
+                | TellBody::Metrics(_)
                 | TellBody::Holders(_)
                 | TellBody::Slow,
             )

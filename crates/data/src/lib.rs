@@ -17,6 +17,7 @@
 
 mod append;
 mod backup;
+mod census;
 mod check;
 mod chunk;
 mod claim;
@@ -38,6 +39,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
+pub use census::Census;
 pub use claim::{Claim, Claimed};
 pub use config::Config;
 pub use counters::Counters;

@@ -19,8 +19,8 @@ use std::collections::BTreeSet;
 /// A data server. One instance serves all chunks of one log.
 #[derive(Debug)]
 pub struct DataServer {
-    core: Core,
-    chunks: Chunks,
+    pub(crate) core: Core,
+    pub(crate) chunks: Chunks,
     timers: BTreeSet<(Mono, ChunkId)>,
 }
 

@@ -108,6 +108,20 @@ impl Lookup {
         }
     }
 
+    /// A client in a cluster that runs. `None`: it asks owners by its map.
+    pub fn client_of(kind: LookupKind, servers: &[ServerId]) -> Option<Box<dyn Machine>> {
+        match kind {
+            LookupKind::OneHop => Some(Box::new(TableClient::new(AskFirst::Any(servers.into())))),
+            LookupKind::InNetwork => Some(Box::new(NetworkClient::new())),
+            _ => None,
+        }
+    }
+
+    /// A server that passes requests on in a cluster that runs. `None`: with this lookup none does.
+    pub fn relay(kind: LookupKind, server: ServerId) -> Option<Box<dyn Machine>> {
+        (kind == LookupKind::OneHop).then(|| Box::new(TableServer::passing(server)) as Box<dyn Machine>)
+    }
+
     /// A query is passed on no more often than this.
     pub fn hops_max(&self) -> u8 {
         match self.kind {

@@ -1,6 +1,8 @@
 //! Limits of a metadata server. Every queue, cache and wait names its bound here.
 
 use crate::mutant::Mutant;
+use bearing_placement::LookupKind;
+use bearing_proto::prefix::Prefix;
 use std::time::Duration;
 
 /// See the fields.
@@ -82,6 +84,10 @@ pub struct Config {
     pub takeover_grace: Duration,
     /// Each member waits for so much longer than the one before it in turn.
     pub takeover_stagger: Duration,
+    /// Whom clients are told to ask first.
+    pub lookup: LookupKind,
+    /// Where clients are told that the network carries requests to.
+    pub prefix: Option<Prefix>,
     /// An owner that was not heard since this server's start, or a member that never answered, gets so long.
     pub first_grace: Duration,
     /// A member that answers, but syncs nothing, for so long is swapped out.
@@ -211,6 +217,8 @@ impl Config {
             server_lease_ttl: Duration::from_millis(200),
             takeover_grace: Duration::from_millis(250),
             takeover_stagger: Duration::from_millis(150),
+            lookup: LookupKind::ClientMap,
+            prefix: None,
             first_grace: Duration::from_secs(2),
             member_timeout: Duration::from_secs(1),
             member_silence_timeout: Duration::from_millis(50),

@@ -18,6 +18,7 @@ mod lease;
 mod memory;
 mod mutant;
 mod record;
+mod relays;
 mod replication;
 mod tablet;
 mod txn;
@@ -27,7 +28,7 @@ mod words;
 pub use chunks::ChunkTally;
 pub use config::Config;
 pub use disk_space::{DiskSpace, Headroom, reserve_bytes};
-pub use engine::{Bound, Counters, MetaServer, RingView};
+pub use engine::{Bound, Census, Counters, MemberCensus, MetaServer, RingView, TabletCensus};
 pub use event::{AppendNumber, Command, Event, Failing, LoadResult, LoadTicket, Note, compared_pairs};
 pub use mutant::Mutant;
 pub use record::{
@@ -36,3 +37,4 @@ pub use record::{
     PrepareRecord, RECORD_VERSION, Reach, Record, RecordError, RecoverError, Recovered, RecoveredTablet,
     ReplyRecord, UsageScan, recover,
 };
+pub use relays::{Hop, Relays};

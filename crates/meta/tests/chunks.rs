@@ -69,7 +69,8 @@ fn a_full_server_gets_new_chunks_only_when_there_are_not_enough_others() {
     cluster.data = Box::new(move |server, _| Some(space(if server == third { 1 << 20 } else { 1 << 30 })));
     cluster.pass(Duration::from_secs(2));
     let open = |cluster: &mut Cluster, avoid: &[ServerId]| {
-        chunk(cluster.call(ALICE, HERE, Call::OpenChunk { avoid: avoid.to_vec() })).servers
+        chunk(cluster.call(ALICE, HERE, Call::OpenChunk { avoid: avoid.to_vec(), doubted: Vec::new() }))
+            .servers
     };
     for _ in 0..6 {
         let mut servers = open(&mut cluster, &[]);
@@ -79,6 +80,27 @@ fn a_full_server_gets_new_chunks_only_when_there_are_not_enough_others() {
     }
     let first: BTreeSet<ServerId> = (0..12).map(|_| open(&mut cluster, &data)[0]).collect();
     assert_eq!(first, data.into(), "where all are avoided each has its turn");
+}
+
+#[test]
+fn a_server_that_failed_its_writer_once_is_taken_where_copies_would_be_missing_as_long_as_it_lives() {
+    let mut cluster = cluster();
+    cluster.pass(Duration::from_secs(2));
+    let open = |cluster: &mut Cluster, doubted: &[ServerId]| {
+        let call = Call::OpenChunk { avoid: Vec::new(), doubted: doubted.to_vec() };
+        chunk(cluster.call(ALICE, HERE, call)).servers
+    };
+    for _ in 0..4 {
+        assert_eq!(open(&mut cluster, &[DATA[0]]), [DATA[1], DATA[0]], "it does not lead");
+        assert_eq!(open(&mut cluster, &DATA).len(), 2, "both were started again");
+    }
+    // It is silent, and counts as there for a while yet.
+    cluster.data = Box::new(|server, _| (server == DATA[1]).then_some(SPACE));
+    cluster.pass(Duration::from_millis(2_000));
+    for _ in 0..4 {
+        assert_eq!(open(&mut cluster, &[DATA[0]]), [DATA[1]]);
+        assert_eq!(open(&mut cluster, &[]).len(), 2);
+    }
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn what_grows_is_refused_while_space_is_low_and_what_is_there_is_read_and_remove
     assert_eq!(cluster.mkdir(ALICE, &grant, "e"), Err(Code::NoSpace));
     assert_eq!(cluster.link(ALICE, file, &grant, "l"), Err(Code::NoSpace));
     assert_eq!(set_xattr(&mut cluster, file).map(|_| ()), Err(Code::NoSpace));
-    let chunk = cluster.call(ALICE, file.home, Call::OpenChunk { avoid: Vec::new() });
+    let chunk = cluster.call(ALICE, file.home, Call::OpenChunk { avoid: Vec::new(), doubted: Vec::new() });
     assert_eq!(chunk.map(|_| ()), Err(Code::NoSpace));
     reads(&mut cluster, &grant, file);
     cut(&mut cluster, file).unwrap();

@@ -159,7 +159,7 @@ fn a_session_that_never_was_is_refused_wherever_it_asks() {
     let stranger = SessionId(99);
     for bits in 0..16u64 {
         let position = Position(bits << 60);
-        let call = Call::OpenChunk { avoid: Vec::new() };
+        let call = Call::OpenChunk { avoid: Vec::new(), doubted: Vec::new() };
         assert_eq!(cluster.call(stranger, position, call), Err(Code::SessionEnded));
     }
 }

@@ -615,7 +615,7 @@ fn a_chunk_is_not_opened_with_fewer_copies_because_a_server_has_not_said_anythin
     let opened = |cluster: &mut Cluster| match cluster.answer_of(
         ALICE,
         Position(0),
-        Call::OpenChunk { avoid: Vec::new() },
+        Call::OpenChunk { avoid: Vec::new(), doubted: Vec::new() },
     ) {
         Some(Answer::Done { result, .. }) => match *result.unwrap() {
             Body::Chunk(view) => Some(view.servers.len()),

@@ -56,7 +56,10 @@ fn with_quota(amount: Amount) -> (Cluster, Handle) {
 fn chunk(cluster: &mut Cluster) -> ChunkRef {
     // Until data servers are known.
     cluster.pass(Duration::from_secs(2));
-    match cluster.call(ALICE, Position(77), Call::OpenChunk { avoid: Vec::new() }).unwrap() {
+    match cluster
+        .call(ALICE, Position(77), Call::OpenChunk { avoid: Vec::new(), doubted: Vec::new() })
+        .unwrap()
+    {
         Body::Chunk(view) => view.chunk,
         other => panic!("{other:?}"),
     }

@@ -213,7 +213,11 @@ fn a_server_whose_clock_is_off_gives_and_takes_no_grants_but_keeps_sessions_aliv
     let create = Call::Create { grant: grant.clone(), who: root_user(), name: name("f"), new };
     let (owner, _, epoch) = cluster.owner(at);
     cluster.send(owner, Event::ClockOff(true));
-    for call in [create, Call::Root { filesystem: FilesystemId(1) }, Call::OpenChunk { avoid: vec![] }] {
+    for call in [
+        create,
+        Call::Root { filesystem: FilesystemId(1) },
+        Call::OpenChunk { avoid: vec![], doubted: vec![] },
+    ] {
         let sequence = cluster.new_sequence();
         let finished_below = Sequence(0);
         let request = Request { sequence, finished_below, position: at, epoch, call };

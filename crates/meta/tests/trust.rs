@@ -178,7 +178,10 @@ struct Secret {
 }
 
 fn open_chunk(cluster: &mut Cluster, session: SessionId) -> ChunkView {
-    match cluster.call(session, Position(0), Call::OpenChunk { avoid: Vec::new() }).unwrap() {
+    match cluster
+        .call(session, Position(0), Call::OpenChunk { avoid: Vec::new(), doubted: Vec::new() })
+        .unwrap()
+    {
         Body::Chunk(view) => view,
         other => panic!("{other:?}"),
     }

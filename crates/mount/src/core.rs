@@ -115,7 +115,7 @@ impl Core {
                 }
                 Command::Finish(ticket, result) => self.finish(ticket, result),
                 Command::Invalidate { number, what } => self.invalidate(Job { number, what }),
-                Command::Servers(servers) => post.set_servers(servers),
+                Command::Servers(servers, prefix) => post.set_servers(servers, prefix),
                 // Asked for by simulations only.
                 Command::Decided(_) => {}
                 Command::Note(note) => self.note(note),

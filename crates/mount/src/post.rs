@@ -15,12 +15,13 @@ use bearing_proto::enrolment::Enrolment;
 use bearing_proto::envelope::{self, Message, Packet, PacketError, Packing, Refusal, Sender, Versions};
 use bearing_proto::freshness::{Held, Welcomed};
 use bearing_proto::hello::{self, HelloRefusal};
+use bearing_proto::prefix::Prefix;
 use bearing_proto::ticket::{Agreed, TICKET_BYTES_MAX, TicketMessage};
 use bearing_types::{ServerId, SessionId};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, RwLock};
+use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 
 /// Messages share a datagram up to this size.
 const SHARED_BYTES_MAX: usize = 8 << 10;
@@ -66,6 +67,29 @@ enum Streamed {
     Packet(Held<Way>),
 }
 
+/// Where servers are.
+#[derive(Default)]
+struct Servers {
+    addresses: BTreeMap<ServerId, SocketAddr>,
+    /// Where the network carries requests to, if it does.
+    prefix: Option<Prefix>,
+}
+
+/// Where a packet goes: it is sealed for the server at an address, and sent there, or to an address that the
+/// network carries.
+#[derive(Clone, Copy)]
+struct Route {
+    server: SocketAddr,
+    carried: Option<SocketAddr>,
+}
+
+impl Route {
+    /// To a server itself.
+    fn to(server: SocketAddr) -> Route {
+        Route { server, carried: None }
+    }
+}
+
 /// See the module.
 pub(crate) struct Post {
     enrolment: Enrolment,
@@ -76,7 +100,7 @@ pub(crate) struct Post {
     waker: Waker,
     seeds: Vec<SocketAddr>,
     next_seed: AtomicUsize,
-    servers: RwLock<BTreeMap<ServerId, SocketAddr>>,
+    servers: RwLock<Servers>,
     by_stream: Mutex<Vec<(SocketAddr, Life, Streamed)>>,
     life: AtomicU64,
     packets_refused: AtomicU64,
@@ -94,7 +118,7 @@ impl Post {
             waker: endpoint.waker(),
             seeds,
             next_seed: AtomicUsize::new(0),
-            servers: RwLock::new(BTreeMap::new()),
+            servers: RwLock::default(),
             by_stream: Mutex::new(Vec::new()),
             life: AtomicU64::new(0),
             packets_refused: AtomicU64::new(0),
@@ -130,23 +154,28 @@ impl Post {
         self.packets_refused.load(Ordering::Relaxed)
     }
 
-    /// Takes the addresses of all servers, instead of those known before.
-    pub fn set_servers(&self, servers: Vec<ServerEntry>) {
-        let servers = servers.into_iter().map(|entry| (entry.server, entry.address)).collect();
-        *self.servers.write().expect("no thread panics while it holds the addresses") = servers;
+    /// Takes the addresses of all servers, and of positions, instead of those known before.
+    pub fn set_servers(&self, servers: Vec<ServerEntry>, prefix: Option<Prefix>) {
+        let addresses = servers.into_iter().map(|entry| (entry.server, entry.address)).collect();
+        *self.servers.write().expect("no thread panics while it holds the addresses") =
+            Servers { addresses, prefix };
     }
 
-    fn address(&self, to: Target) -> Option<SocketAddr> {
+    fn servers(&self) -> RwLockReadGuard<'_, Servers> {
+        self.servers.read().expect("no thread panics while it holds the addresses")
+    }
+
+    fn route(&self, to: Target) -> Option<Route> {
         match to {
-            Target::Server(server) => self
-                .servers
-                .read()
-                .expect("no thread panics while it holds the addresses")
-                .get(&server)
-                .copied(),
+            Target::Server(server) => self.servers().addresses.get(&server).copied().map(Route::to),
+            Target::Carried(position, server) => {
+                let servers = self.servers();
+                let carried = servers.prefix.map(|prefix| prefix.socket_address(position));
+                servers.addresses.get(&server).map(|server| Route { server: *server, carried })
+            }
             Target::AnySeed => {
                 let turn = self.next_seed.fetch_add(1, Ordering::Relaxed);
-                self.seeds.get(turn % self.seeds.len().max(1)).copied()
+                self.seeds.get(turn % self.seeds.len().max(1)).copied().map(Route::to)
             }
         }
     }
@@ -165,7 +194,7 @@ impl Post {
         }
         let mut unreachable = Vec::new();
         for (target, letters) in by_target {
-            let sent = self.address(target).is_some_and(|address| self.send_to(address, life, letters));
+            let sent = self.route(target).is_some_and(|route| self.send_to(route, life, letters));
             if let (false, Target::Server(server)) = (sent, target) {
                 unreachable.push(server);
             }
@@ -173,7 +202,7 @@ impl Post {
         unreachable
     }
 
-    fn send_to(&self, address: SocketAddr, life: Life, letters: Vec<Letter>) -> bool {
+    fn send_to(&self, to: Route, life: Life, letters: Vec<Letter>) -> bool {
         let mut shared = Packing::new();
         let (mut is_sent, way) = (true, Way::Datagram);
         if self.line().is_ticket_old(self.clock.mono()) {
@@ -186,16 +215,16 @@ impl Post {
             }
             let full = std::mem::take(&mut shared);
             is_sent &= full.is_empty()
-                || self.dispatch(address, life, Held { packing: full, attachment: Vec::new(), way });
+                || self.dispatch(to, life, Held { packing: full, attachment: Vec::new(), way });
             if !may_share || !shared.push(&letter.message, SHARED_BYTES_MAX) {
-                is_sent &= self.send_alone(address, letter);
+                is_sent &= self.send_alone(to, letter);
             }
         }
         let rest = Held { packing: shared, attachment: Vec::new(), way };
-        is_sent & (rest.packing.is_empty() || self.dispatch(address, life, rest))
+        is_sent & (rest.packing.is_empty() || self.dispatch(to, life, rest))
     }
 
-    fn send_alone(&self, address: SocketAddr, letter: Letter) -> bool {
+    fn send_alone(&self, to: Route, letter: Letter) -> bool {
         let mut packing = Packing::new();
         let fits = packing.push(&letter.message, envelope::PACKET_BYTES_MAX);
         debug_assert!(fits, "a message of the machine fits a packet");
@@ -204,41 +233,42 @@ impl Post {
             Transport::Datagram if bytes <= DATAGRAM_BYTES_MAX => Way::Datagram,
             Transport::Datagram | Transport::Stream => Way::Stream,
         };
-        self.dispatch(address, letter.life, Held { packing, attachment: letter.attachment, way })
+        self.dispatch(to, letter.life, Held { packing, attachment: letter.attachment, way })
     }
 
     /// A datagram is sealed and sent at once. A packet for a stream is sealed when it is handed over, so that
     /// its counter is not overtaken for long.
-    fn dispatch(&self, address: SocketAddr, life: Life, held: Held<Way>) -> bool {
+    fn dispatch(&self, to: Route, life: Life, held: Held<Way>) -> bool {
         match held.way {
             Way::Stream => {
-                self.queue_streamed(address, life, Streamed::Packet(held));
+                self.queue_streamed(to.server, life, Streamed::Packet(held));
                 true
             }
-            Way::Datagram => match self.seal_or_hold(address, life, held) {
-                Some(packet) => self.send_datagram(address, &packet),
+            Way::Datagram => match self.seal_or_hold(to, life, held) {
+                Some((to, packet)) => self.send_datagram(to, &packet),
                 // Without a session nothing can be said; the machine does not try.
                 None => true,
             },
         }
     }
 
-    /// What to send now: the packet, or a greeting while it waits for the server's start.
-    fn seal_or_hold(&self, address: SocketAddr, life: Life, held: Held<Way>) -> Option<Vec<u8>> {
+    /// What to send now, and to where: the packet, or a greeting while it waits for the server's start.
+    fn seal_or_hold(&self, to: Route, life: Life, held: Held<Way>) -> Option<(SocketAddr, Vec<u8>)> {
         let mut line = self.line();
         // The next line begins only after the next life has: as long as this is the life, this is its line.
         if life != self.life() {
             return None;
         }
-        match line.next(address)? {
+        match line.next(to.server)? {
             Sealing::Packet(seal) => {
                 drop(line);
-                Some(seal.packet(held.packing, &held.attachment))
+                let packet = seal.packet(held.packing, &held.attachment);
+                Some((to.carried.unwrap_or(to.server), packet))
             }
             Sealing::Greeting(greeting) => {
-                line.hold(address, held);
+                line.hold(to.server, held);
                 drop(line);
-                Some(greeting.packet())
+                Some((to.server, greeting.packet()))
             }
         }
     }
@@ -281,7 +311,9 @@ impl Post {
     ) -> Result<(), SendError> {
         let packet = match streamed {
             Streamed::Greeting => self.greeting(address),
-            Streamed::Packet(held) => self.seal_or_hold(address, life, held),
+            Streamed::Packet(held) => {
+                self.seal_or_hold(Route::to(address), life, held).map(|(_, packet)| packet)
+            }
         };
         // A server reads only short packets from a stream on which nobody has proved himself, and only a
         // greeting with its start proves anything. So the greeting is made after the packet: its start may
@@ -315,7 +347,7 @@ impl Post {
             if held.way == Way::Stream && !std::mem::replace(&mut has_greeted, true) {
                 self.queue_streamed(address, life, Streamed::Greeting);
             }
-            self.dispatch(address, life, held);
+            self.dispatch(Route::to(address), life, held);
         }
     }
 
@@ -324,9 +356,9 @@ impl Post {
         if addresses.is_empty() {
             return Vec::new();
         }
-        let servers = self.servers.read().expect("no thread panics while it holds the addresses");
+        let servers = self.servers();
         let is_meant = |(_, address): &(_, &SocketAddr)| addresses.contains(address);
-        servers.iter().filter(is_meant).map(|(server, _)| *server).collect()
+        servers.addresses.iter().filter(is_meant).map(|(server, _)| *server).collect()
     }
 
     // --- the handshake ---
@@ -335,8 +367,9 @@ impl Post {
     /// all seeds are gone.
     fn enrol(&self) {
         let turn = self.next_seed.fetch_add(1, Ordering::Relaxed);
-        let servers = self.servers.read().expect("no thread panics while it holds the addresses");
-        let known = servers.values().nth(turn / 2 % servers.len().max(1)).filter(|_| turn % 2 == 1);
+        let servers = self.servers();
+        let known = servers.addresses.values();
+        let known = known.clone().nth(turn / 2 % known.len().max(1)).filter(|_| turn % 2 == 1);
         let seed = self.seeds.get(turn % self.seeds.len().max(1));
         if let Some(address) = known.or(seed).copied() {
             drop(servers);
@@ -420,13 +453,27 @@ impl Post {
             Sender::Nobody => self.on_unsigned(peer, &packet),
             // Our own kind signs with another secret, so what looks like it is an echo.
             Sender::Client(_) => self.refuse(),
-            Sender::Server(server) if packet.header.counter == 0 => self.on_hint(peer, server, &packet),
+            Sender::Server(server) if packet.header.counter == 0 => {
+                self.on_hint(self.listens_at(peer, server), server, &packet)
+            }
             Sender::Server(server) => {
+                let peer = self.listens_at(peer, server);
                 if !self.line().take(peer, server, &packet.header) {
                     return self.refuse();
                 }
                 self.events(server, packet)
             }
+        }
+    }
+
+    /// The address of a server that sent something. What the network carried it answers from a position's.
+    fn listens_at(&self, peer: SocketAddr, server: ServerId) -> SocketAddr {
+        let servers = self.servers();
+        match (servers.prefix, peer) {
+            (Some(prefix), SocketAddr::V6(v6)) if prefix.position(*v6.ip()).is_some() => {
+                servers.addresses.get(&server).copied().unwrap_or(peer)
+            }
+            _ => peer,
         }
     }
 

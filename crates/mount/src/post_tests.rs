@@ -186,11 +186,10 @@ fn a_server_whose_start_is_not_known_is_greeted_and_gets_what_waited_once_it_say
 fn a_server_that_was_started_again_is_reported_and_its_old_packets_are_nothing() {
     let both = Both::enrolled();
     let address = both.server.local_address();
-    both.post.set_servers(vec![ServerEntry {
-        server: SERVER,
-        kind: bearing_proto::client::ServerKind::Metadata,
-        address,
-    }]);
+    both.post.set_servers(
+        vec![ServerEntry { server: SERVER, kind: bearing_proto::client::ServerKind::Metadata, address }],
+        None,
+    );
     let old = both.said_by_server(1, START, 0, &message(1));
     let counter = both.post.line().greet(address).map(|greeting| greeting.packet()).unwrap();
     let answers = envelope::header(&counter).unwrap().counter;
@@ -270,12 +269,12 @@ fn a_greeting_that_another_server_answers_tells_nothing_of_the_one_that_was_gree
     let address = both.server.local_address();
     let kind = bearing_proto::client::ServerKind::Data;
     let entry = |server| ServerEntry { server, kind, address };
-    both.post.set_servers(vec![entry(ServerId(9))]);
+    both.post.set_servers(vec![entry(ServerId(9))], None);
     let greeting = both.post.line().greet(address).unwrap().packet();
     let answers = envelope::header(&greeting).unwrap().counter;
     let welcome = both.said_by_server(0, Start(8), answers, &Message::Welcome { versions: Versions::SPOKEN });
     assert_eq!(both.open(&welcome), [], "server 9 is there, and the answer is another's");
-    both.post.set_servers(vec![entry(ServerId(9)), entry(SERVER)]);
+    both.post.set_servers(vec![entry(ServerId(9)), entry(SERVER)], None);
     assert_eq!(both.open(&welcome).len(), 2, "both serve at this address, and began anew");
 }
 

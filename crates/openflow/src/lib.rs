@@ -7,6 +7,7 @@
 
 mod compress;
 mod differ;
+pub mod ovs;
 mod ranges;
 mod soft_switch;
 mod table;

@@ -87,8 +87,8 @@ pub enum PartitionKind {
     Homes,
 }
 
-/// Whom to ask first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Whom to ask first. Encoded by its place in this list: new ones are added behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum LookupKind {
     /// The client's map of tablets, corrected by referrals.
     ClientMap,

@@ -284,8 +284,11 @@ pub enum Call {
     },
     /// A new chunk with its record at this request's position.
     OpenChunk {
-        /// Servers to do without, because the client cannot reach them.
+        /// Servers to do without, because the client has failed with them again and again.
         avoid: Vec<ServerId>,
+        /// Servers to do without if enough others are there: they have failed the client once lately, as one
+        /// does that is started again.
+        doubted: Vec<ServerId>,
     },
     /// The servers of a chunk. The right to read comes with the extents of a file.
     Chunk {

@@ -245,6 +245,8 @@ pub enum AskCall {
         /// The version that the asker has seen; 0: none, which is answered at once.
         since: u64,
     },
+    /// To any server, by an operator: what its page of metrics shows.
+    Metrics,
     /// To a metadata server, by an operator: what the chunks of its tablets have on each data server.
     Holders,
 }
@@ -293,6 +295,8 @@ pub enum TellBody {
     Tablets(TabletsView),
     /// The question came before and is being worked on, or waits for a change: the answer will come.
     Slow,
+    /// What a server does, in Prometheus' text format.
+    Metrics(String),
     /// What a metadata server knows of data servers.
     Holders(HoldersView),
 }

@@ -29,7 +29,7 @@
 //! content and moves nothing: its start ([`Message::Welcome`]), or why it takes none.
 
 use crate::keys::{Key, Mac};
-use crate::{client, clock, coordinator, data, join, peer, replication, ring, ticket};
+use crate::{client, clock, coordinator, data, join, peer, relay, replication, ring, ticket};
 use bearing_types::{ServerId, SessionId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -140,6 +140,8 @@ pub enum Message {
     Join(join::Join),
     /// The answer.
     Joined(join::Joined),
+    /// Between metadata servers.
+    Relay(relay::Relay),
 }
 
 /// Why a packet was not taken.
@@ -519,12 +521,14 @@ mod tests {
     #[test]
     fn another_version_is_refused_by_its_number() {
         let (key, mut packet) = sealed();
-        packet[4] = 11;
-        assert_eq!(open(&packet, Some(&key)), Err(PacketError::Version(11)));
+        packet[4] = VERSION as u8 + 1;
+        assert_eq!(open(&packet, Some(&key)), Err(PacketError::Version(VERSION + 1)));
         packet[4] = 5;
         let message = open(&packet[..48], Some(&key)).unwrap_err().to_string();
         assert!(
-            message.contains("version 5") && message.contains("speaks 10") && message.contains("install"),
+            message.contains("version 5")
+                && message.contains(&format!("speaks {VERSION}"))
+                && message.contains("install"),
             "{message}"
         );
     }

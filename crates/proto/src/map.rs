@@ -1,6 +1,7 @@
 //! The map: who is there, and who owns what.
 
-use bearing_placement::Assignment;
+use crate::prefix::Prefix;
+use bearing_placement::{Assignment, LookupKind};
 use bearing_types::{MapVersion, ServerId};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -36,6 +37,10 @@ pub struct ClusterMap {
     pub assignment: Assignment,
     /// Where everybody is.
     pub servers: Vec<ServerEntry>,
+    /// Whom clients ask first.
+    pub lookup: LookupKind,
+    /// Where the network carries requests to, if it does.
+    pub prefix: Option<Prefix>,
 }
 
 #[cfg(test)]

@@ -14,8 +14,9 @@
 //! cluster.
 
 use crate::{StartError, toml_file};
-use bearing_placement::Scheme;
+use bearing_placement::{LookupKind, Scheme, UnknownScheme};
 use bearing_proto::client::ServerKind;
+use bearing_proto::prefix::Prefix;
 use bearing_types::ServerId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -25,7 +26,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// The newest format of `cluster.toml` that this program knows.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 /// The most servers of one kind.
 pub const SERVERS_MAX: u32 = 999;
 
@@ -60,6 +61,12 @@ pub struct Cluster {
     /// says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coordinator: Option<SocketAddr>,
+    /// Whom clients ask first. Before format 4 it was who their map names.
+    #[serde(with = "lookup_name", default = "client_map")]
+    pub lookup: LookupKind,
+    /// Where the network carries requests to, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<Prefix>,
     /// The metadata servers.
     pub metadata: Vec<Member>,
     /// The data servers.
@@ -206,6 +213,7 @@ impl Cluster {
                 return Err(format!("{what} = {copies}: give 1 to {max}"));
             }
         }
+        check_lookup(self.lookup, self.prefix)?;
         let mut seen = BTreeSet::new();
         match self.daemons().into_iter().find(|daemon| !seen.insert(daemon.address)) {
             Some(twice) => Err(format!("two servers have the address {}; give each its own", twice.address)),
@@ -270,6 +278,47 @@ fn check_members(kind: &str, members: &[Member]) -> Result<(), String> {
 
 fn one_copy() -> u8 {
     1
+}
+
+fn client_map() -> LookupKind {
+    LookupKind::ClientMap
+}
+
+/// A lookup that a cluster can run today, by its name.
+pub fn live_lookup(name: &str) -> Result<LookupKind, String> {
+    const LIVE: [LookupKind; 3] = [LookupKind::ClientMap, LookupKind::OneHop, LookupKind::InNetwork];
+    let lookup: LookupKind = name.parse().map_err(|error: UnknownScheme| error.to_string())?;
+    if LIVE.contains(&lookup) {
+        return Ok(lookup);
+    }
+    let known = LIVE.map(LookupKind::name).join(", ");
+    Err(format!("lookup {lookup} runs in the lab only so far; a cluster can run {known}"))
+}
+
+fn check_lookup(lookup: LookupKind, prefix: Option<Prefix>) -> Result<(), String> {
+    match (lookup, prefix) {
+        (LookupKind::InNetwork, None) => {
+            Err("lookup = \"in-network\" needs the prefix that the network carries requests to, such as prefix = \"fd42:7:7:7::/64\"".to_owned())
+        }
+        (LookupKind::InNetwork, Some(_)) => Ok(()),
+        (_, Some(prefix)) => {
+            Err(format!("prefix = \"{prefix}\" is used by lookup = \"in-network\" only, and lookup is \"{lookup}\""))
+        }
+        (_, None) => Ok(()),
+    }
+}
+
+mod lookup_name {
+    use super::LookupKind;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(lookup: &LookupKind, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(lookup.name())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LookupKind, D::Error> {
+        super::live_lookup(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
 }
 
 mod scheme_name {
@@ -348,6 +397,8 @@ mod tests {
             format: FORMAT,
             id: Some(ClusterId(0x1f)),
             scheme: Scheme::AnglecutHashed,
+            lookup: LookupKind::ClientMap,
+            prefix: None,
             data_copies: 2,
             metadata_copies: 2,
             coordinator: Some(([127, 0, 0, 1], 7000).into()),
@@ -373,7 +424,7 @@ mod tests {
     #[test]
     fn a_cluster_from_before_copies_of_metadata_has_one() {
         let older =
-            |text: String| text.replace("format = 3", "format = 1").replace("metadata_copies = 2\n", "");
+            |text: String| text.replace("format = 4", "format = 1").replace("metadata_copies = 2\n", "");
         let read = written(&Cluster { id: None, ..cluster() }, older).unwrap();
         assert_eq!(read, Cluster { format: 1, id: None, metadata_copies: 1, ..cluster() });
     }
@@ -381,7 +432,7 @@ mod tests {
     #[test]
     fn a_newer_format_is_refused_by_its_number_even_with_unknown_keys() {
         let error =
-            written(&cluster(), |text| text.replace("format = 3", "format = 7\nshiny = true")).unwrap_err();
+            written(&cluster(), |text| text.replace("format = 4", "format = 7\nshiny = true")).unwrap_err();
         assert!(error.to_string().contains("format version 7"), "{error}");
     }
 

@@ -25,6 +25,9 @@ pub struct DaemonFile {
     /// Where it listens, if that is another address, such as all of this host (0.0.0.0 or [::]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
+    /// Where it shows metrics and whether it serves, by HTTP and to anybody; without it, nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<SocketAddr>,
     /// Where the cluster's registers are, if it has no coordinator of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd: Option<EtcdFile>,
@@ -42,7 +45,7 @@ impl DaemonFile {
         let metadata = (name.kind == ServerKind::Metadata).then(MetadataLimits::default);
         let data = (name.kind == ServerKind::Data).then(DataLimits::default);
         let (number, cluster) = (name.number, parent());
-        DaemonFile { number, cluster, address: None, listen: None, etcd, metadata, data }
+        DaemonFile { number, cluster, address: None, listen: None, metrics: None, etcd, metadata, data }
     }
 
     /// Writes it into the daemon's directory.
@@ -177,6 +180,8 @@ pub struct DaemonConfig {
     pub daemon: Daemon,
     /// Where it listens.
     pub listen: SocketAddr,
+    /// Where it shows metrics.
+    pub metrics: Option<SocketAddr>,
     /// Its directory.
     pub directory: PathBuf,
     /// The cluster's directory.
@@ -254,6 +259,7 @@ impl DaemonConfig {
         Ok(DaemonConfig {
             daemon: Daemon { name, address },
             listen,
+            metrics: file.metrics,
             directory,
             layout,
             cluster,
@@ -279,6 +285,7 @@ mod tests {
                 cluster,
                 address: None,
                 listen: None,
+                metrics: None,
                 etcd: None,
                 metadata: None,
                 data: None,
@@ -316,6 +323,7 @@ mod tests {
             (CLUSTER, ServerKind::Metadata, "number = 7\n", "there is no address = \"HOST:PORT\" here"),
             (CLUSTER, ServerKind::Metadata, "address = \"0.0.0.0:9101\"", "listen = \"0.0.0.0:9101\""),
             (CLUSTER, ServerKind::Metadata, "address = \"10.0.0.1\"", "config.toml:1: "),
+            (CLUSTER, ServerKind::Data, "number = 1\nmetrics = \"9202\"", "config.toml:2: "),
             (CLUSTER, ServerKind::Data, "[metadata]\n", "[metadata] is for another kind of server"),
             (
                 CLUSTER,

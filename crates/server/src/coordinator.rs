@@ -5,9 +5,13 @@ use crate::cluster::COORDINATOR;
 use crate::config::DaemonConfig;
 use crate::desk::Desk;
 use crate::init::registers_file;
+use crate::metrics::{self, Page, Requests};
 use crate::post::Post;
 use crate::shell::{self, Driver};
 use bearing_engines_local::RedbCoordinator;
+use bearing_env::Clock;
+use bearing_proto::coordinator::TellBody;
+use bearing_proto::kinds::AskKind;
 use bearing_proto::{Message, Sender};
 use bearing_types::{Mono, Now, Squash};
 
@@ -28,7 +32,7 @@ pub fn run_coordinator(config: DaemonConfig) -> Result<(), StartError> {
             server: COORDINATOR,
             reason: format!("no thread could be made for the registers: {error}"),
         })?;
-        Ok(Office { desk, older: false })
+        Ok(Office::new(desk))
     })
 }
 
@@ -39,6 +43,14 @@ const OLDER: &str = "the registers are of an older copy than servers know: nothi
 struct Office {
     desk: Desk,
     older: bool,
+    questions: Requests,
+}
+
+impl Office {
+    fn new(desk: Desk) -> Office {
+        let questions = Requests::new(AskKind::ALL.iter().map(|kind| kind.name()).collect());
+        Office { desk, older: false, questions }
+    }
 }
 
 impl Driver for Office {
@@ -47,6 +59,8 @@ impl Driver for Office {
         let Sender::Server(asker) = sender else { return };
         for message in messages {
             if let Message::Ask(ask) = message {
+                let asked = (u64::from(asker.0), ask.id);
+                self.questions.begin(Clock.mono(), asked, ask.call.kind() as usize);
                 self.desk.ask(asker, ask);
             }
         }
@@ -54,6 +68,9 @@ impl Driver for Office {
 
     fn turn(&mut self, _now: Now, post: &mut Post) -> Result<(), StartError> {
         for (asker, told) in self.desk.turn().map_err(StartError::engine("answer servers"))? {
+            if told.result != Ok(TellBody::Slow) {
+                self.questions.end(Clock.mono(), (u64::from(asker.0), told.id));
+            }
             post.answer(Sender::Server(asker), &Message::Told(told), &[]);
         }
         if self.desk.has_older() && !std::mem::replace(&mut self.older, true) {
@@ -72,6 +89,10 @@ impl Driver for Office {
 
     fn disk_failure(&self) -> Option<&str> {
         self.older.then_some(OLDER)
+    }
+
+    fn show(&mut self, _now: Mono, page: &mut Page) {
+        self.questions.show(page, &metrics::QUESTIONS, &metrics::QUESTION_SECONDS);
     }
 
     // Registers carry no times.
@@ -95,7 +116,7 @@ mod tests {
     fn clients_are_not_answered() {
         let (woke, wakes) = channel();
         let desk = Desk::start(MemCoordinator::default(), move || _ = woke.send(())).unwrap();
-        let mut office = Office { desk, older: false };
+        let mut office = Office::new(desk);
         let keys = ServerKeys::new(&Key::new([1; 32]), Key::new([2; 32]));
         let mut post = Post::new(COORDINATOR, keys, [(ServerId(1), ([127, 0, 0, 1], 1).into())]);
         let now = Now { mono: Mono::ZERO, wall: Wall(0) };

@@ -5,12 +5,14 @@ use crate::cluster::{COORDINATOR, DaemonName};
 use crate::config::DaemonConfig;
 use crate::contacts::MACHINE_ASKS;
 use crate::formats::CHUNK_CONTENTS;
+use crate::metrics::{self, Page, Requests, of_data};
 use crate::post::Post;
 use crate::shell::{self, Driver};
 use bearing_data::{Claim, Claimed, Command, Config, DataServer, Event, Note, Start};
 use bearing_engines_local::FileChunkLog;
 use bearing_env::{Clock, random_u64};
 use bearing_proto::coordinator::Told;
+use bearing_proto::kinds::DataKind;
 use bearing_proto::{Message, Sender};
 use bearing_seams::{ChunkLog, DiskLabel};
 use bearing_types::{DiskId, Mono, Now, Squash};
@@ -56,6 +58,7 @@ pub fn run_data(config: DaemonConfig) -> Result<(), StartError> {
             commands: Vec::new(),
             disk_failure: None,
             full: None,
+            requests: Requests::new(DataKind::ALL.iter().map(|kind| kind.name()).collect()),
         })
     })
 }
@@ -72,6 +75,15 @@ fn filesystem_of(directory: &Path) -> Option<u64> {
 /// An id that no disk has.
 pub fn random_disk_id() -> DiskId {
     DiskId(u128::from(random_u64()) << 64 | u128::from(random_u64()))
+}
+
+/// Who asks, as a number.
+fn number_of(asker: Sender) -> u64 {
+    match asker {
+        Sender::Client(session) => session.0,
+        Sender::Server(server) => u64::from(server.0),
+        Sender::Nobody => 0,
+    }
 }
 
 /// So much may wait until a slow disk is through with what came before. What comes beyond it is dropped: all
@@ -128,6 +140,7 @@ struct ChunkKeeper<L> {
     /// The disk was full when something was to be appended, and when it was looked at last, whether it still
     /// is.
     full: Option<Mono>,
+    requests: Requests,
 }
 
 impl<L: ChunkLog + DiskLabel> Driver for ChunkKeeper<L> {
@@ -143,6 +156,8 @@ impl<L: ChunkLog + DiskLabel> Driver for ChunkKeeper<L> {
         for message in messages {
             let event = match message {
                 Message::Data(request) => {
+                    let kind = request.call.kind() as usize;
+                    self.requests.begin(Clock.mono(), (number_of(sender), request.id), kind);
                     // One attachment per packet: it belongs to the first request.
                     Event::Request {
                         from: sender,
@@ -206,6 +221,15 @@ impl<L: ChunkLog + DiskLabel> Driver for ChunkKeeper<L> {
         self.full.map(|_| words.to_owned())
     }
 
+    fn show(&mut self, _now: Mono, page: &mut Page) {
+        self.requests.show(page, &metrics::DATA_REQUESTS, &metrics::DATA_REQUEST_SECONDS);
+        of_data::show_counters(page, &self.machine.counters());
+        of_data::show_census(page, &self.machine.census());
+        // A disk that cannot be asked any more is shown as failed.
+        let (used, free) = self.log.space().unwrap_or_default();
+        of_data::show_disk(page, used, free, self.disk_failure.is_some());
+    }
+
     fn set_clock_off(&mut self, off: bool) {
         self.events.push(Event::ClockOff(off));
     }
@@ -260,6 +284,7 @@ impl<L: ChunkLog + DiskLabel> ChunkKeeper<L> {
                 post.to_server(to, &Message::Data(request), &attachment)
             }
             Command::Answer { to, reply, attachment } => {
+                self.requests.end(Clock.mono(), (number_of(to), reply.id));
                 post.answer(to, &Message::DataReply(reply), &attachment);
             }
             Command::Log { ticket, command } => self.events.push(command.run(ticket, &mut self.log)),

@@ -14,7 +14,9 @@
 use crate::StartError;
 use crate::digests::Digests;
 use crate::log_thread::{LogDone, LogThread, LogWork};
+use crate::metrics::Histogram;
 use crate::store_thread::{Done, StoreThread, Work};
+use bearing_env::Clock;
 use bearing_meta::{AppendNumber, Event, LoadTicket, LogEntry};
 use bearing_seams::{Change, Cut, DiskLabel, KeyRange, LogMark, LoggedRecord, Store, TabletLog, Unapplied};
 use bearing_types::{DiskId, LogIndex, Mono, TabletSerial};
@@ -48,6 +50,9 @@ pub struct Disk {
     /// Whether the machine was told that there is no space.
     stuck_told: bool,
     pressure: Pressure,
+    /// When the batch under way began, and how long those before took.
+    write_began: Mono,
+    writes: Histogram,
 }
 
 /// Records that are written and synced together.
@@ -117,6 +122,8 @@ impl Disk {
             stuck: None,
             stuck_told: false,
             pressure: Pressure::Usual,
+            write_began: Mono::ZERO,
+            writes: Histogram::default(),
         })
     }
 
@@ -124,6 +131,11 @@ impl Disk {
     pub fn append(&mut self, number: AppendNumber, record: LoggedRecord) {
         self.unapplied.append(&record, LogEntry::voids_later);
         self.gathered.push(number, record);
+    }
+
+    /// How long batches took to be appended and synced.
+    pub fn syncs(&self) -> &Histogram {
+        &self.writes
     }
 
     /// When to come back although nothing happened.
@@ -149,6 +161,7 @@ impl Disk {
             let mut batch = std::mem::take(&mut self.gathered);
             self.log.add(LogWork::Write(std::mem::take(&mut batch.records)));
             self.under_way = Some(batch);
+            self.write_began = Clock.mono();
             self.unapplied.begin();
         }
         self.log.send();
@@ -269,6 +282,7 @@ impl Disk {
                 LogDone::Written(result) => {
                     let batch = self.taken_back();
                     let number = batch.number;
+                    self.writes.record(Clock.mono().since(self.write_began));
                     let result = result.map(|mark| self.written(batch, mark));
                     return Ok(number.map(|number| Event::Synced(number, result)));
                 }

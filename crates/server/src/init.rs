@@ -9,11 +9,13 @@ use crate::{StartError, toml_file};
 use bearing_engines_etcd::EtcdCoordinator;
 use bearing_engines_local::RedbCoordinator;
 use bearing_env::{Secret, random_u64};
-use bearing_placement::{Assignment, Scheme};
+use bearing_placement::{Assignment, LookupKind, Scheme};
 use bearing_proto::client::{FilesystemRecord, ServerEntry, ServerKind};
 use bearing_proto::coordinator::{FILESYSTEM_KEY, SWAP_MAX, encode_register, server_key, tablet_key};
+use bearing_proto::prefix::Prefix;
 use bearing_seams::{Coordinator, RegisterChange, Swap};
 use bearing_types::{FilesystemId, NameKey, NodeId, ServerId};
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
@@ -25,6 +27,10 @@ pub const TABLET_BITS: u8 = 4;
 /// Where chosen ports are looked for: above the registered ones, below those that Linux gives to outgoing
 /// connections.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// Metrics are shown at a server's port and so many more, to this machine alone: nobody has to prove himself
+/// who reads them.
+const METRICS_PORT_AFTER: u16 = 100;
 
 /// The host of a cluster that is for this machine alone.
 pub const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -42,6 +48,10 @@ pub struct Plan {
     pub metadata_copies: u8,
     /// How children are placed.
     pub scheme: Scheme,
+    /// Whom clients ask first.
+    pub lookup: LookupKind,
+    /// Where the network carries requests to, if it does.
+    pub prefix: Option<Prefix>,
     /// The ring is cut into two to the power of this many tablets.
     pub tablet_bits: u8,
     /// Where the servers are reached: an address of this host.
@@ -67,7 +77,9 @@ pub fn init(layout: &Layout, plan: &Plan) -> Result<Cluster, StartError> {
     refuse_leftovers(layout)?;
     let count = plan.metadata as usize + plan.data as usize + 1;
     // The first is the coordinator's, also on hosts that have none: so a kind has the same ports everywhere.
-    let mut addresses = choose_addresses(plan.host, count, plan.port_base)?.into_iter();
+    let (addresses, metrics) = addresses(plan, count)?;
+    let metrics: BTreeMap<_, _> = addresses.iter().copied().zip(metrics).collect();
+    let mut addresses = addresses.into_iter();
     let mut members = |count: u32| -> Vec<Member> {
         (1..=count).zip(&mut addresses).map(|(number, address)| Member { number, address }).collect()
     };
@@ -82,6 +94,8 @@ pub fn init(layout: &Layout, plan: &Plan) -> Result<Cluster, StartError> {
         data_copies: plan.data_copies,
         metadata_copies: plan.metadata_copies,
         coordinator,
+        lookup: plan.lookup,
+        prefix: plan.prefix,
         metadata,
         data,
     };
@@ -91,7 +105,9 @@ pub fn init(layout: &Layout, plan: &Plan) -> Result<Cluster, StartError> {
     for daemon in cluster.daemons() {
         make_directory(&layout.daemon(daemon.name))?;
         let listen = plan.listen.map(|ip| (ip, daemon.address.port()).into());
-        DaemonFile { listen, ..DaemonFile::new(daemon.name, etcd.clone()) }.write(layout, daemon.name)?;
+        let metrics = metrics.get(&daemon.address).copied().flatten();
+        let file = DaemonFile { listen, metrics, ..DaemonFile::new(daemon.name, etcd.clone()) };
+        file.write(layout, daemon.name)?;
     }
     match &plan.etcd {
         Some(etcd) => {
@@ -172,6 +188,23 @@ pub(crate) fn make_directory(path: &Path) -> Result<(), StartError> {
 
 fn is_missing(path: &Path) -> bool {
     !path.as_os_str().is_empty() && !path.exists()
+}
+
+/// Where so many servers are reached, and where each shows metrics.
+fn addresses(plan: &Plan, count: usize) -> Result<(Vec<SocketAddr>, Vec<Option<SocketAddr>>), StartError> {
+    if plan.port_base.is_some() {
+        let addresses = choose_addresses(plan.host, count, plan.port_base)?;
+        let metrics = addresses.iter().map(|address| metrics_beside(*address)).collect();
+        return Ok((addresses, metrics));
+    }
+    let mut addresses = choose_addresses(plan.host, 2 * count, None)?;
+    let metrics = addresses.split_off(count).into_iter().map(|free| Some((LOOPBACK, free.port()).into()));
+    Ok((addresses, metrics.collect()))
+}
+
+/// Where a server at this address shows metrics if nobody says otherwise.
+pub(crate) fn metrics_beside(address: SocketAddr) -> Option<SocketAddr> {
+    Some((LOOPBACK, address.port().checked_add(METRICS_PORT_AFTER)?).into())
 }
 
 /// Addresses that are free now, for datagrams and for streams. All are held until the last is found, so that
@@ -289,6 +322,8 @@ mod tests {
             metadata_copies: 1,
             tablet_bits: TABLET_BITS,
             scheme: Scheme::AnglecutHashed,
+            lookup: LookupKind::ClientMap,
+            prefix: None,
             host: LOOPBACK,
             listen: None,
             port_base: None,

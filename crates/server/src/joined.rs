@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, DaemonName, Layout};
 use crate::config::{DaemonFile, EtcdFile};
-use crate::init::{make_directory, refuse_leftovers};
+use crate::init::{make_directory, metrics_beside, refuse_leftovers};
 use crate::{StartError, toml_file};
 use bearing_env::write_private;
 use bearing_proto::join::{EtcdAccess, Welcome};
@@ -44,7 +44,8 @@ pub fn write(
         let name = DaemonName::of(entry.server);
         make_directory(&layout.daemon(name))?;
         let file = DaemonFile::new(name, etcd.clone());
-        DaemonFile { address: Some(entry.address), listen, ..file }.write(layout, name)?;
+        let metrics = metrics_beside(entry.address);
+        DaemonFile { address: Some(entry.address), listen, metrics, ..file }.write(layout, name)?;
         names.push(name);
     }
     let heading = "# A Bearing cluster, as it was when this host joined it. Servers and clients of this host read \

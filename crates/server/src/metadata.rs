@@ -10,6 +10,8 @@ use crate::config::DaemonConfig;
 use crate::data::random_disk_id;
 use crate::disk::Disk;
 use crate::formats::{LOG_CONTENTS, STORE_CONTENTS};
+use crate::metrics::of_metadata::{self, Watched};
+use crate::metrics::{self, Page};
 use crate::post::Post;
 use crate::shell::{self, Driver, LongStep};
 use crate::space::HeldSpace;
@@ -17,10 +19,11 @@ use crate::state::ChunkReport;
 use bearing_engines_local::{FileTabletLog, FjallStore};
 use bearing_env::Clock;
 use bearing_meta::{Command, Config, Event, Failing, Headroom, MetaServer, Note, reserve_bytes};
+use bearing_placement::Assignment;
 use bearing_proto::coordinator::{Ask, AskCall, TellBody, Told};
 use bearing_proto::{Message, Sender};
 use bearing_seams::EngineError;
-use bearing_types::{Block, Mono, Now, ServerId, Squash};
+use bearing_types::{Block, MapVersion, Mono, Now, ServerId, Squash};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -54,6 +57,8 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
             chunk_ttl: Duration::from_secs(config.metadata.chunk_life_s),
             scan_delay: Duration::from_secs(config.metadata.chunk_look_after_s),
             reserve_bytes: config.metadata.reserve_bytes,
+            lookup: config.cluster.lookup,
+            prefix: config.cluster.prefix,
             ..Config::standard()
         };
         let recovered = bearing_meta::recover(&mut store, &mut log, random_disk_id(), &limits)?;
@@ -83,6 +88,7 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
             reserve_asked,
             changes: Changes::default(),
             steps: BTreeMap::new(),
+            watched: Watched::new(),
         })
     })
 }
@@ -114,6 +120,7 @@ struct TabletKeeper {
     changes: Changes,
     /// The kinds of steps of this turn: how many, and how long they took.
     steps: BTreeMap<&'static str, (u32, Duration)>,
+    watched: Watched,
 }
 
 /// What of tablets changed in a turn: a server may own thousands, and each line takes time that their clients
@@ -196,11 +203,16 @@ impl Driver for TabletKeeper {
                 AskCall::Read { .. }
                 | AskCall::Changes { .. }
                 | AskCall::Await { .. }
+                | AskCall::Metrics
                 | AskCall::Swap { .. } => Err("only the coordinator has registers".to_owned()),
             };
             post.answer(operator, &Message::Told(Told { id, result }), &[]);
         }
         Ok(())
+    }
+
+    fn assignment(&self) -> Option<(MapVersion, &Assignment)> {
+        self.machine.assignment()
     }
 
     fn longest_step(&mut self) -> Option<LongStep> {
@@ -260,6 +272,14 @@ impl Driver for TabletKeeper {
         self.machine.has_own_disk()
     }
 
+    fn show(&mut self, now: Mono, page: &mut Page) {
+        self.watched.show(now, page);
+        page.spread(&metrics::LOG_SYNC_SECONDS, [], self.disk.syncs());
+        of_metadata::show_counters(page, &self.machine.counters());
+        of_metadata::show_census(page, &self.machine.census(now));
+        of_metadata::show_space(page, &self.machine.chunk_tally(), self.machine.disk_space());
+    }
+
     fn set_clock_off(&mut self, off: bool) {
         self.events.push_back(Event::ClockOff(off));
     }
@@ -302,13 +322,20 @@ impl TabletKeeper {
     }
 
     fn step(&mut self, now: Now, event: Event, post: &mut Post) -> Result<(), StartError> {
+        if let Event::Request(session, _, request) = &event {
+            self.watched.request(now.mono, *session, request);
+        }
         let (name, began) = (event.name(), Clock.mono());
         self.machine.step(now, event, &mut self.commands);
-        let took = Clock.mono().since(began);
+        let ended = Clock.mono();
+        let took = ended.since(began);
         let (count, all) = self.steps.entry(name).or_default();
         (*count, *all) = (*count + 1, *all + took);
         let mut commands = std::mem::take(&mut self.commands);
         for command in commands.drain(..) {
+            if let Command::Reply(session, reply) = &command {
+                self.watched.answered(ended, *session, reply.sequence);
+            }
             self.carry_out(command, post)?;
         }
         // The buffer is used again.

@@ -14,7 +14,8 @@ use crate::routes::{Origin, Routes};
 use crate::sessions::Sessions;
 use bearing_env::handshake::{Heard, Responder};
 use bearing_env::{Destination, Incoming, Transport, random_u64};
-use bearing_proto::client::{Answer, Reply};
+use bearing_meta::Hop;
+use bearing_proto::client::{Answer, Reply, Request};
 use bearing_proto::coordinator::Ask;
 use bearing_proto::enrolment::EnrolmentName;
 use bearing_proto::envelope::{
@@ -24,6 +25,7 @@ use bearing_proto::freshness::{BetweenServers, Held, HeldPackets, Next, Sending,
 use bearing_proto::hello::{self, HelloRefusal};
 use bearing_proto::join;
 use bearing_proto::keys::{Key, ServerKeys};
+use bearing_proto::relay::Relay;
 use bearing_proto::ticket::{Ticket, TicketMessage};
 use bearing_proto::window::Freshness;
 use bearing_proto::{Message, Packet, PacketError, Sender};
@@ -86,6 +88,14 @@ pub enum Opened {
         /// It is the first from this peer that is logged.
         first: bool,
     },
+}
+
+/// Who asks by another server.
+pub struct Relayed {
+    /// The session.
+    pub session: SessionId,
+    /// What is made of the user ids in it.
+    pub squash: Squash,
 }
 
 /// A sealed packet on its way.
@@ -355,7 +365,7 @@ impl Post {
                 return Ok(Opened::Nothing);
             }
         }
-        if shown.is_some_and(|ticket| self.sessions.admit(ticket)) {
+        if shown.is_some_and(|ticket| self.sessions.admit(ticket, envelope::ticket(bytes, &header))) {
             self.start = draw_start();
             self.hint(incoming, header, &key, WELCOME);
             return Ok(Opened::Nothing);
@@ -382,6 +392,7 @@ impl Post {
         let Some(known) = self.sessions.get_mut(session) else { return };
         let (ticket, ticket_seconds) = self.responder.renew(now, &known.ticket);
         known.ticket.expires = now.wall.after(TICKET_LIFE);
+        known.sealed = ticket.as_slice().into();
         self.to_session(session, &Message::Ticket(TicketMessage::Renewed { ticket, ticket_seconds }), &[]);
     }
 
@@ -424,6 +435,36 @@ impl Post {
             let packet = envelope::seal(&Stamp::NOBODY, None, Some(&Message::Refused(refusal)), &[]);
             self.push_sealed(Origin::of(incoming), packet);
         }
+    }
+
+    /// Passes a session's request on to another server, if the client can be answered by others: it was heard
+    /// of by datagram.
+    pub fn relay(&mut self, hop: Hop, session: SessionId, request: &Request) -> bool {
+        let Some(known) = self.sessions.get(session) else { return false };
+        let Some(Origin::Datagram(origin)) = known.origin() else { return false };
+        let trail = (hop.trail.level, hop.trail.entry);
+        let ticket = known.sealed.to_vec();
+        let relay = Relay { ticket, origin, request: request.clone(), hops: hop.hops, trail };
+        self.to_server(hop.server, &Message::Relay(relay), &[]);
+        true
+    }
+
+    /// Takes the word of another server for a session: its ticket was shown there, and a packet signed with
+    /// its secret. The answer to the request goes to where that came from.
+    pub fn admit_relayed(&mut self, now: Wall, relay: &Relay) -> Option<Relayed> {
+        let ticket = self.responder.open_ticket(&relay.ticket)?;
+        let (session, squash) = (ticket.session, ticket.squash);
+        let is_good = now < ticket.expires && !join::is_token(&ticket.enrolment);
+        if !is_good || is_revoked(self.revoked.as_ref(), &ticket.enrolment) != Some(false) {
+            return None;
+        }
+        if self.sessions.get(session).is_none() && self.sessions.admit(ticket, &relay.ticket) {
+            self.start = draw_start();
+        }
+        let origin = Origin::Datagram(relay.origin);
+        self.sessions.get_mut(session)?.heard_elsewhere(origin);
+        self.routes.note_relayed(Sender::Client(session), origin, relay.request.sequence);
+        Some(Relayed { session, squash })
     }
 
     /// The token by which a session began, if it did by one, and the session's secret.
@@ -482,7 +523,7 @@ impl Post {
             return self.queue_bulk(lane, message, attachment);
         }
         let packed_max = match lane.origin {
-            Origin::Datagram(_) => DATAGRAM_PACKED_MAX,
+            Origin::Datagram(_) | Origin::Carried(..) => DATAGRAM_PACKED_MAX,
             Origin::Outgoing(_) | Origin::Connection(_) => STREAM_PACKED_MAX,
         };
         if self.pending.entry(lane).or_default().push(message, packed_max) {
@@ -498,12 +539,14 @@ impl Post {
     /// A message that is too large to share a packet.
     fn queue_large(&mut self, lane: Lane, message: &Message) {
         match (lane.origin, lane.receiver, message) {
-            (Origin::Datagram(_), Sender::Client(_), Message::Reply(reply)) => {
+            (Origin::Datagram(_) | Origin::Carried(..), Sender::Client(_), Message::Reply(reply)) => {
                 let too_large = Reply { sequence: reply.sequence, answer: Answer::TooLarge };
                 self.queue(lane, &Message::Reply(too_large), &[]);
             }
             // Clients listen for datagrams only.
-            (Origin::Datagram(_), Sender::Client(_) | Sender::Nobody, _) => self.drop_too_large(message),
+            (Origin::Datagram(_), Sender::Client(_) | Sender::Nobody, _) | (Origin::Carried(..), _, _) => {
+                self.drop_too_large(message);
+            }
             (Origin::Datagram(address), Sender::Server(_), _) => {
                 self.queue(Lane { origin: Origin::Outgoing(address), ..lane }, message, &[]);
             }
@@ -538,7 +581,7 @@ impl Post {
             _ => lane,
         };
         let bulk_max = match lane.origin {
-            Origin::Datagram(_) => DATAGRAM_BULK_MAX,
+            Origin::Datagram(_) | Origin::Carried(..) => DATAGRAM_BULK_MAX,
             Origin::Outgoing(_) | Origin::Connection(_) => PACKET_BYTES_MAX - DATAGRAM_PACKED_MAX,
         };
         self.seal_lane(lane, &[]);

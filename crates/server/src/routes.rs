@@ -2,8 +2,9 @@
 
 use bearing_env::{ConnectionId, Destination, Incoming, Transport};
 use bearing_proto::{Message, Sender};
+use bearing_types::Sequence;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 
 /// Requests under way whose way back is kept; of more, the oldest are forgotten, and their clients ask again.
 const ROUTES_MAX: usize = 1 << 16;
@@ -13,6 +14,8 @@ const ROUTES_MAX: usize = 1 << 16;
 pub enum Origin {
     /// By datagram.
     Datagram(SocketAddr),
+    /// By datagram to this address, which the network carried here: answers leave from it.
+    Carried(SocketAddr, Ipv6Addr),
     /// By a stream that we make.
     Outgoing(SocketAddr),
     /// By a stream that the peer made.
@@ -24,15 +27,22 @@ impl Origin {
     pub fn of(incoming: &Incoming) -> Origin {
         match (incoming.from, incoming.transport) {
             (Destination::Connection(connection), _) => Origin::Connection(connection),
+            (Destination::Carried(peer, at), _) => Origin::Carried(peer, at),
             (Destination::Address(address), Transport::Datagram) => Origin::Datagram(address),
             (Destination::Address(address), Transport::Stream) => Origin::Outgoing(address),
         }
+    }
+
+    /// Whether answers go by datagram.
+    pub fn is_datagram(self) -> bool {
+        matches!(self, Origin::Datagram(_) | Origin::Carried(..))
     }
 
     /// In the endpoint's terms.
     pub fn way(self) -> (Destination, Transport) {
         match self {
             Origin::Datagram(address) => (Destination::Address(address), Transport::Datagram),
+            Origin::Carried(peer, at) => (Destination::Carried(peer, at), Transport::Datagram),
             Origin::Outgoing(address) => (Destination::Address(address), Transport::Stream),
             Origin::Connection(connection) => (Destination::Connection(connection), Transport::Stream),
         }
@@ -61,15 +71,20 @@ impl Routes {
         for message in messages {
             // Answers to a client's datagram go to where it was last heard of: nothing to remember on the hot
             // path.
-            let question = match (message, origin) {
-                (Message::Request(_), Origin::Datagram(_)) => continue,
-                (Message::Request(request), _) => Question::Request(request.sequence.0),
-                (Message::Data(request), _) => Question::Data(request.id),
-                (Message::Ask(ask), _) => Question::Ask(ask.id),
+            let question = match message {
+                Message::Request(_) if matches!(origin, Origin::Datagram(_)) => continue,
+                Message::Request(request) => Question::Request(request.sequence.0),
+                Message::Data(request) => Question::Data(request.id),
+                Message::Ask(ask) => Question::Ask(ask.id),
                 _ => continue,
             };
             self.note_way((sender, question), origin);
         }
+    }
+
+    /// Remembers where a client is that asked this by another server.
+    pub fn note_relayed(&mut self, sender: Sender, origin: Origin, sequence: Sequence) {
+        self.note_way((sender, Question::Request(sequence.0)), origin);
     }
 
     fn note_way(&mut self, way: (Sender, Question), origin: Origin) {

@@ -19,6 +19,8 @@ pub const SESSIONS_MAX: usize = 1 << 16;
 pub struct Session {
     /// What its ticket says.
     pub ticket: Ticket,
+    /// The ticket as it was shown last, or as it was given since.
+    pub sealed: Box<[u8]>,
     window: ReplayWindow,
     sent: u64,
     origin: Option<Origin>,
@@ -30,6 +32,11 @@ impl Session {
     pub fn next_counter(&mut self) -> u64 {
         self.sent += 1;
         self.sent
+    }
+
+    /// Another server heard of it there.
+    pub fn heard_elsewhere(&mut self, origin: Origin) {
+        self.origin.get_or_insert(origin);
     }
 
     /// Where it was last heard of.
@@ -58,9 +65,9 @@ impl Sessions {
 
     /// A packet of a session showed this ticket and was signed with its secret. Gives `true` when others had
     /// to be forgotten for it.
-    pub fn admit(&mut self, ticket: Ticket) -> bool {
+    pub fn admit(&mut self, ticket: Ticket, sealed: &[u8]) -> bool {
         if let Some(known) = self.table.get_mut(&ticket.session) {
-            known.ticket = ticket;
+            (known.ticket, known.sealed) = (ticket, sealed.into());
             return false;
         }
         let full = self.table.len() >= SESSIONS_MAX;
@@ -69,7 +76,8 @@ impl Sessions {
         }
         let window = ReplayWindow::default();
         let heard = self.heard;
-        self.table.insert(ticket.session, Session { ticket, window, sent: 0, origin: None, heard });
+        let (session, sealed) = (ticket.session, sealed.into());
+        self.table.insert(session, Session { ticket, sealed, window, sent: 0, origin: None, heard });
         full
     }
 
@@ -92,9 +100,10 @@ impl Sessions {
         self.heard += 1;
         known.heard = self.heard;
         // A recall reaches a client best by datagram: a stream may be gone by then.
-        let is_datagram = |origin: &Origin| matches!(origin, Origin::Datagram(_));
-        let suits = is_datagram(&origin) || !known.origin.as_ref().is_some_and(is_datagram);
-        if known.origin.is_none() || freshness == Freshness::Newest && suits {
+        // Nor does it by an address that the network carries to whoever owns a position.
+        let rank = |origin: Origin| (matches!(origin, Origin::Datagram(_)), origin.is_datagram());
+        let suits = known.origin.is_none_or(|known| rank(origin) >= rank(known));
+        if freshness == Freshness::Newest && suits || known.origin.is_none() {
             known.origin = Some(origin);
         }
         freshness

@@ -8,25 +8,31 @@ use crate::clocks::{Clocks, Verdict};
 use crate::cluster::{COORDINATOR, DaemonName};
 use crate::config::DaemonConfig;
 use crate::contacts::Contacts;
+use crate::init::registers_file;
 use crate::joins::Joins;
+use crate::metrics::{self, Histogram, Metric, Page, Publisher};
 use crate::notify::{READY, STOPPING, notify};
 use crate::post::{Opened, Post};
 use crate::registers::Registers;
+use crate::relays;
 use crate::state::{ChunkReport, Occupied, Phase};
 use bearing_env::{
     Clock, Destination, Endpoint, EndpointError, Incoming, Peer, Secret, Transport, Waker, random_u64,
 };
+use bearing_placement::Assignment;
 use bearing_proto::client::ServerKind;
+use bearing_proto::coordinator::{Ask, AskCall, TellBody, Told};
 use bearing_proto::envelope::{Refusal, VERSION};
 use bearing_proto::hello::HelloRefusal;
 use bearing_proto::keys::{Key, ServerKeys};
+use bearing_proto::prefix::CARRIED_PORT;
 use bearing_proto::{Message, Sender};
-use bearing_types::{Mono, Now, Squash};
+use bearing_types::{MapVersion, Mono, Now, Squash};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -80,6 +86,11 @@ pub trait Driver {
     /// Whether it serves all that it should.
     fn is_serving(&self) -> bool;
 
+    /// Who owns what, as far as it is known here.
+    fn assignment(&self) -> Option<(MapVersion, &Assignment)> {
+        None
+    }
+
     /// The kind of steps that took most of the last turn.
     fn longest_step(&mut self) -> Option<LongStep> {
         None
@@ -106,6 +117,11 @@ pub trait Driver {
         true
     }
 
+    /// Shows what it does.
+    fn show(&mut self, now: Mono, page: &mut Page) {
+        let _ = (now, page);
+    }
+
     /// The clock of this machine is too far from those of other servers, or is so no more.
     fn set_clock_off(&mut self, off: bool);
 
@@ -124,6 +140,10 @@ struct Shell<'a> {
     contacts: Option<Contacts>,
     /// Of a metadata server.
     joins: Option<Joins>,
+    /// Of a metadata server in a cluster whose servers pass requests on.
+    relays: Option<bearing_meta::Relays>,
+    /// Datagrams that the network carried here although they are for no position.
+    astray: u64,
     clocks: Clocks,
     /// What is reported of the clock.
     clock: Option<Verdict>,
@@ -137,6 +157,10 @@ struct Shell<'a> {
     chunks_seen: Mono,
     stopping: Arc<AtomicBool>,
     complained: BTreeSet<SocketAddr>,
+    publisher: Option<Publisher>,
+    turns: Histogram,
+    /// When the coordinator, or etcd, answered last.
+    coordinator_heard: Option<Mono>,
     /// When the last turn ended, and when a long one was last reported.
     turned: Mono,
     long_turn: Mono,
@@ -176,7 +200,16 @@ fn serve<D: Driver>(
     open: impl FnOnce(&DaemonConfig, &ServerKeys, Waker) -> Result<D, StartError>,
 ) -> Result<(), StartError> {
     let keys = read_keys(&config)?;
-    let endpoint = listen(config.listen)?;
+    let mut endpoint = listen(config.listen)?;
+    let keeps_tablets = config.daemon.name.kind == ServerKind::Metadata;
+    if keeps_tablets && config.cluster.prefix.is_some() {
+        endpoint.carry(CARRIED_PORT).map_err(|error| StartError::Listen(error.to_string()))?;
+    }
+    let lookup = config.cluster.lookup;
+    let relays =
+        keeps_tablets.then(|| bearing_meta::Relays::new(config.daemon.name.server(), lookup)).flatten();
+    let publisher = publish(&config, &endpoint);
+    publisher.iter().for_each(|publisher| occupied.note_metrics(publisher.address()));
     let mut driver = open(&config, &keys, endpoint.waker())?;
     let me = config.daemon;
     let servers = config.cluster.daemons().into_iter().map(|daemon| (daemon.name.server(), daemon.address));
@@ -194,7 +227,9 @@ fn serve<D: Driver>(
         post,
         registers,
         contacts,
-        joins: (me.name.kind == ServerKind::Metadata).then(Joins::new),
+        joins: keeps_tablets.then(Joins::new),
+        relays,
+        astray: 0,
         clocks: Clocks::new(skew_max(), random_u64()),
         clock: None,
         serving: false,
@@ -204,6 +239,9 @@ fn serve<D: Driver>(
         chunks_seen: Mono::ZERO,
         stopping,
         complained: BTreeSet::new(),
+        publisher,
+        turns: Histogram::default(),
+        coordinator_heard: None,
         turned: Clock.mono(),
         long_turn: Mono::ZERO,
     };
@@ -214,6 +252,7 @@ impl Shell<'_> {
     fn turn_until_stopped(&mut self, driver: &mut impl Driver) -> Result<(), StartError> {
         tracing::info!("{} listens on {}", self.config.daemon.name, self.config.listen);
         let mut incoming = Vec::new();
+        self.publish(Clock.mono(), driver);
         while !self.stopping.load(Ordering::Relaxed) {
             self.turn(driver, &mut incoming)?;
             if !self.serving
@@ -235,12 +274,16 @@ impl Shell<'_> {
                     self.report(driver);
                 }
             }
+            if self.publisher.as_ref().is_some_and(Publisher::is_wanted) {
+                self.publish(now, driver);
+            }
             if self.serving && !self.disk_failed && driver.disk_failure().is_some() {
                 self.disk_failed = true;
                 self.report(driver);
             }
         }
         notify(STOPPING);
+        self.publisher = None;
         self.occupied.enter(Phase::Stopping, None)?;
         driver.stop()?;
         self.occupied.enter(Phase::Stopped, None)?;
@@ -275,6 +318,9 @@ impl Shell<'_> {
             joins.turn(now.mono, &mut self.post);
         }
         driver.turn(now, &mut self.post)?;
+        if let (Some(relays), Some((version, assignment))) = (&mut self.relays, driver.assignment()) {
+            relays.learn(now.mono, version, assignment);
+        }
         self.ask_etcd(now, driver)?;
         self.send();
         self.endpoint.flush().map_err(|error| self.network_failed(&error))?;
@@ -318,6 +364,7 @@ impl Shell<'_> {
         let took = ended.since(began);
         let longest = driver.longest_step();
         self.turned = ended;
+        self.turns.record(took);
         if took + late < TURN_MAX || ended.since(self.long_turn) < TURNS_REPORTED_EVERY {
             return;
         }
@@ -346,6 +393,13 @@ impl Shell<'_> {
         // Tickets have an end by the clock.
         let by_others = self.clock.map_or(now, |verdict| verdict.by_others(now));
         for packet in incoming.drain(..) {
+            if let (Destination::Carried(_, at), prefix) = (packet.from, self.config.cluster.prefix)
+                && prefix.is_none_or(|prefix| prefix.position(at).is_none())
+            {
+                self.astray += 1;
+                self.endpoint.recycle(packet.bytes);
+                continue;
+            }
             let opened = self.post.open(by_others, &packet);
             if let (Opened::Messages { sender, .. }, Destination::Connection(connection)) =
                 (&opened, packet.from)
@@ -429,7 +483,8 @@ impl Shell<'_> {
     }
 
     /// Tells people how it is. Nothing ends because that cannot be told.
-    fn report(&self, driver: &impl Driver) {
+    fn report(&self, driver: &mut impl Driver) {
+        self.publish(Clock.mono(), driver);
         let (disk, clock) = (driver.disk_failure().map(str::to_owned), self.clock_complaint());
         let phase = match (self.serving, &disk, &clock, &self.disk_full) {
             (false, ..) => Phase::Starting,
@@ -442,9 +497,96 @@ impl Shell<'_> {
         told.err().iter().for_each(|error| tracing::warn!("the state of this server is not told: {error}"));
     }
 
+    /// Whether it serves, or one sentence why not. Another server's failure, such as the coordinator's, is
+    /// none of this one's while it serves: whoever asks would turn to servers that are no better off.
+    fn health(&self, driver: &impl Driver) -> Result<(), String> {
+        if !self.serving {
+            return Err(self.awaited(driver));
+        }
+        let disk = driver.disk_failure().map(str::to_owned);
+        disk.or_else(|| self.clock_complaint()).or_else(|| driver.disk_full()).map_or(Ok(()), Err)
+    }
+
+    /// What is missing until it serves.
+    fn awaited(&self, driver: &impl Driver) -> String {
+        let registrar = match self.config.cluster.coordinator {
+            Some(address) => format!("the coordinator at {address}"),
+            None => "etcd".to_owned(),
+        };
+        match &self.contacts {
+            Some(contacts) if !contacts.was_answered() => format!("{registrar} has not answered yet"),
+            Some(_) if !driver.has_own_disk() => {
+                format!("{registrar} has not said yet whether this disk is this server's")
+            }
+            Some(contacts) if !contacts.is_registered() => {
+                format!("{registrar} does not have this server's address yet")
+            }
+            _ => "not all tablets that are this server's are served yet".to_owned(),
+        }
+    }
+
+    fn publish(&self, now: Mono, driver: &mut impl Driver) {
+        if let Some(publisher) = &self.publisher {
+            publisher.tell(self.health(driver), self.page(now, driver));
+        }
+    }
+
+    /// Answers who asks what this daemon shows, and signs as a server does.
+    fn tell_metrics(
+        &mut self,
+        now: Mono,
+        sender: Sender,
+        message: &Message,
+        driver: &mut impl Driver,
+    ) -> bool {
+        let (Sender::Server(_), Message::Ask(Ask { id, call: AskCall::Metrics })) = (sender, message) else {
+            return false;
+        };
+        let result = Ok(TellBody::Metrics(self.page(now, driver)));
+        self.post.answer(sender, &Message::Told(Told { id: *id, result }), &[]);
+        true
+    }
+
+    /// All that this daemon shows, in words.
+    fn page(&self, now: Mono, driver: &mut impl Driver) -> String {
+        let mut page = Page::default();
+        let name = self.config.daemon.name.to_string();
+        page.level(&metrics::BUILD, [env!("CARGO_PKG_VERSION"), &name], 1.0);
+        page.level(&metrics::SERVING, [], f64::from(u8::from(self.health(driver).is_ok())));
+        if let Some(verdict) = self.clock {
+            page.level(&metrics::CLOCK_OFFSET, [], verdict.ahead_ms as f64 / 1e3);
+        }
+        if let Some(heard) = self.coordinator_heard {
+            page.level(&metrics::COORDINATOR_HEARD, [], now.since(heard).as_secs_f64());
+        }
+        page.spread(&metrics::TURN_SECONDS, [], &self.turns);
+        let network = self.endpoint.counters();
+        for (transport, direction, packets) in [
+            ("datagram", "received", network.datagrams_received),
+            ("datagram", "sent", network.datagrams_sent),
+            ("stream", "received", network.stream_packets_received),
+        ] {
+            page.count(&metrics::PACKETS, [transport, direction], packets);
+        }
+        let dropped = network.datagrams_truncated + network.datagrams_dropped + network.packets_not_queued;
+        page.count(&metrics::PACKETS_LOST, [], dropped);
+        for (event, streams) in [
+            ("accepted", network.connections_accepted),
+            ("closed", network.connections_closed),
+            ("refused", network.connections_refused),
+        ] {
+            page.count(&metrics::STREAMS, [event], streams);
+        }
+        driver.show(now, &mut page);
+        page.text()
+    }
+
     fn handle(&mut self, now: Now, opened: Opened, driver: &mut impl Driver) -> Result<(), StartError> {
         match opened {
             Opened::Messages { sender, squash, mut messages, attachment } => {
+                if sender == Sender::Server(COORDINATOR) {
+                    self.coordinator_heard = Some(now.mono);
+                }
                 if let Some(contacts) = &mut self.contacts
                     && sender == Sender::Server(COORDINATOR)
                 {
@@ -466,6 +608,22 @@ impl Shell<'_> {
                     });
                 }
                 messages.retain(|message| !self.clocks.take(now, sender, message, &mut self.post));
+                if let Some(relays) = &mut self.relays {
+                    match sender {
+                        Sender::Client(session) => {
+                            relays::pass_on(relays, now.mono, session, &mut messages, &mut self.post);
+                        }
+                        Sender::Server(_) => {
+                            for (sender, squash, request) in
+                                relays::take(relays, now, &mut messages, &mut self.post)
+                            {
+                                driver.take(sender, squash, vec![request], Vec::new());
+                            }
+                        }
+                        Sender::Nobody => {}
+                    }
+                }
+                messages.retain(|message| !self.tell_metrics(now.mono, sender, message, driver));
                 driver.take(sender, squash, messages, attachment);
                 Ok(())
             }
@@ -540,6 +698,30 @@ fn peer_of(sender: Sender) -> Option<Peer> {
 
 fn listen(address: SocketAddr) -> Result<Endpoint, StartError> {
     Endpoint::server(address).map_err(|error: EndpointError| StartError::Listen(error.to_string()))
+}
+
+/// Begins to show metrics, if the configuration says where. A server that cannot is still one.
+fn publish(config: &DaemonConfig, endpoint: &Endpoint) -> Option<Publisher> {
+    let inside = |name| config.directory.join(name);
+    let places: Vec<(&'static Metric, PathBuf)> = match config.daemon.name.kind {
+        ServerKind::Metadata => {
+            vec![(&metrics::LOG_BYTES, inside("tablet-log")), (&metrics::STORE_BYTES, inside("store"))]
+        }
+        ServerKind::Data => Vec::new(),
+        ServerKind::Coordinator => vec![(&metrics::REGISTERS_BYTES, registers_file(&config.directory))],
+    };
+    let address = config.metrics?;
+    match Publisher::start(address, places, endpoint.waker()) {
+        Ok(publisher) => Some(publisher),
+        Err(error) => {
+            tracing::error!(
+                "metrics = \"{address}\" in {} cannot be listened on ({error}): nobody can read the metrics of this server; \
+                 give another address and start it again",
+                config.directory.join("config.toml").display()
+            );
+            None
+        }
+    }
 }
 
 /// A flag that SIGTERM and SIGINT set; they also end the endpoint's wait.

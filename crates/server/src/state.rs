@@ -97,6 +97,9 @@ pub struct DaemonState {
     pub id: u32,
     /// Where it listens.
     pub address: SocketAddr,
+    /// Where it shows metrics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<SocketAddr>,
     /// How far it has come.
     pub state: Phase,
     /// By how many milliseconds its clock is ahead of the middle one of the servers that it hears.
@@ -142,6 +145,7 @@ pub fn process_started(pid: u32) -> Option<u64> {
 pub struct Occupied {
     directory: PathBuf,
     daemon: Daemon,
+    metrics: Cell<Option<SocketAddr>>,
     clock_ahead_ms: Cell<Option<i64>>,
     chunks: Cell<Option<ChunkReport>>,
     _lock: File,
@@ -162,11 +166,21 @@ impl Occupied {
             }
             Err(TryLockError::Error(error)) => return Err(StartError::file("lock", &path, &error)),
         }
-        let (clock_ahead_ms, chunks) = (Cell::new(None), Cell::new(None));
-        let occupied =
-            Occupied { directory: directory.to_owned(), daemon, clock_ahead_ms, chunks, _lock: lock };
+        let occupied = Occupied {
+            directory: directory.to_owned(),
+            daemon,
+            metrics: Cell::new(None),
+            clock_ahead_ms: Cell::new(None),
+            chunks: Cell::new(None),
+            _lock: lock,
+        };
         occupied.enter(Phase::Starting, None)?;
         Ok(occupied)
+    }
+
+    /// Notes where metrics are shown, for the reports to come.
+    pub fn note_metrics(&self, address: SocketAddr) {
+        self.metrics.set(Some(address));
     }
 
     /// Notes how far the clock is ahead, for the reports to come.
@@ -188,6 +202,7 @@ impl Occupied {
             kind: self.daemon.name.kind_word().to_owned(),
             id: self.daemon.name.number,
             address: self.daemon.address,
+            metrics: self.metrics.get(),
             state,
             clock_ahead_ms: self.clock_ahead_ms.get(),
             reason,

@@ -617,7 +617,7 @@ impl ClientHost {
                 self.enrol(world);
                 events.push_back(Event::Enrolled(self.session));
             }
-            Command::Servers(_) => {}
+            Command::Servers(..) => {}
             Command::Note(note) => self.note(world, recorder, note),
         }
     }
@@ -633,6 +633,14 @@ impl ClientHost {
     ) {
         let server = match to {
             Target::Server(server) => server,
+            // The network's tables may be older than what the client knows, or newer: then it comes to a
+            // server that it is not sealed for, which does not take it.
+            Target::Carried(position, server) => match world.carried_to(position) {
+                Some(owner) if owner == server => server,
+                _ => {
+                    return world.counts.add("network: a request came to a server that it is not sealed for");
+                }
+            },
             Target::AnySeed => {
                 self.next_seed = self.next_seed % crate::cluster::METADATA + 1;
                 bearing_types::ServerId(u32::from(self.next_seed))

@@ -1,6 +1,6 @@
 //! The simulator's program: runs seeds, says what broke and how to run it again.
 
-use bearing_placement::Scheme;
+use bearing_placement::{LookupKind, Scheme};
 use bearing_sim::{Case, Counts, Hunt, Options, Planted, Report, Sequence, Tally, Track, run_caught};
 use clap::Parser;
 use std::collections::BTreeSet;
@@ -45,6 +45,9 @@ struct Arguments {
     /// How children are placed (default: as the seed says)
     #[arg(long)]
     scheme: Option<Scheme>,
+    /// Whom clients ask first (default: as the seed says)
+    #[arg(long)]
+    lookup: Option<LookupKind>,
     /// No faults
     #[arg(long)]
     calm: bool,
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
     let options = Options {
         operations: arguments.ops,
         scheme: arguments.scheme,
+        lookup: arguments.lookup,
         planted,
         calm: arguments.calm,
         copies: arguments.copies,

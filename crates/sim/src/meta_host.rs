@@ -18,13 +18,15 @@ use crate::network::{HostId, Way};
 use crate::options::Planted;
 use crate::post::Post;
 use crate::world::{Happening, World};
+use bearing_lookup::Trail;
 use bearing_meta::{
     AppendNumber, Bound, Command, Config, DiskSpace, Event, Headroom, LoadResult, LogEntry, MetaServer,
-    RecoverError, Recovered, RingView, compared_pairs,
+    RecoverError, Recovered, Relays, RingView, compared_pairs,
 };
 use bearing_placement::Tablet;
-use bearing_proto::client::Answer;
+use bearing_proto::client::{Answer, Request};
 use bearing_proto::peer::{PeerBody, Told, Vote};
+use bearing_proto::relay::Relay;
 use bearing_proto::tablets::{Digest, TabletRole};
 use bearing_proto::{Message, Sender};
 use bearing_seams::{
@@ -57,6 +59,8 @@ pub struct MetaHost {
     server: ServerId,
     hosts: Hosts,
     machine: Option<MetaServer>,
+    /// Passes requests on, where servers do.
+    relays: Option<Relays>,
     store: MemStore,
     log: MemTabletLog,
     post: Post,
@@ -119,6 +123,7 @@ impl MetaHost {
             server,
             hosts,
             machine: None,
+            relays: None,
             store: MemStore::new(),
             log: MemTabletLog::new(),
             post: Post::new(host, Sender::Server(server)),
@@ -159,7 +164,9 @@ impl MetaHost {
         self.started_spoilt = self.spoilt.is_some();
         self.met_older_registers = world.older_registers;
         let fresh = DiskId(u128::from(self.rng.next()) << 64 | u128::from(self.rng.next()));
-        let config = self.limits.config(self.planted.meta, world.delegations);
+        let mut config = self.limits.config(self.planted.meta, world.delegations);
+        config.lookup = world.lookup;
+        self.relays = Relays::new(self.server, world.lookup);
         while self.crash_points.per_million > 0 && !self.disks.is_rotten() && self.rng.chance(1, 8) {
             world.counts.add("fault: a crash inside recovery");
             self.recover(fresh, &config);
@@ -379,7 +386,23 @@ impl MetaHost {
         for message in packet.messages {
             let event = match (packet.sender, message) {
                 (Sender::Client(session), Message::Request(request)) => {
-                    Event::Request(session, Squash::None, request)
+                    match self.pass_on(world, way, session, request, (0, Trail::default())) {
+                        Some(request) => Event::Request(session, Squash::None, request),
+                        None => continue,
+                    }
+                }
+                (Sender::Server(_), Message::Relay(relay)) => {
+                    let Ok(ticket) = relay.ticket.try_into() else { continue };
+                    let session = SessionId(u64::from_le_bytes(ticket));
+                    let trail = Trail { level: relay.trail.0, entry: relay.trail.1 };
+                    match self.pass_on(world, Way::Datagram, session, relay.request, (relay.hops, trail)) {
+                        Some(request) => {
+                            world.counts.add("meta: requests that another server passed on");
+                            self.heard.insert(session);
+                            Event::Request(session, Squash::None, request)
+                        }
+                        None => continue,
+                    }
                 }
                 (Sender::Client(session), Message::Recalled(recalled)) => Event::Recalled(session, recalled),
                 (Sender::Client(session), Message::OpenState(open_state)) => {
@@ -397,6 +420,39 @@ impl MetaHost {
             self.step(world, ledger, event);
         }
         self.finish_step(world, ledger);
+    }
+
+    /// Passes a request on, if the lookup says so; else gives it back.
+    fn pass_on(
+        &mut self,
+        world: &mut World,
+        way: Way,
+        session: SessionId,
+        request: Request,
+        (hops, trail): (u8, Trail),
+    ) -> Option<Request> {
+        let now = world.clock_of(self.host).mono;
+        if let (Some(relays), Some((version, assignment))) =
+            (&mut self.relays, self.machine.as_ref().and_then(MetaServer::assignment))
+        {
+            relays.learn(now, version, assignment);
+        }
+        let hop = self.relays.as_mut().filter(|_| way == Way::Datagram);
+        let hop = hop.and_then(|relays| relays.next_hop(now, &request, hops, trail));
+        let Some((hop, to)) = hop.and_then(|hop| Some((hop, self.hosts.host_of(hop.server)?))) else {
+            return Some(request);
+        };
+        let relay = Relay {
+            // No ticket is sealed in the simulation: a session is known by its number.
+            ticket: session.0.to_le_bytes().to_vec(),
+            origin: (std::net::Ipv4Addr::LOCALHOST, 0).into(),
+            request,
+            hops: hop.hops,
+            trail: (hop.trail.level, hop.trail.entry),
+        };
+        let receiver = Sender::Server(hop.server);
+        self.post.send(world, to, receiver, Way::Datagram, &Message::Relay(relay), &[]);
+        None
     }
 
     /// The machine wanted to be woken now.

@@ -1,6 +1,7 @@
 //! What a run is like.
 
-use bearing_placement::Scheme;
+use bearing_placement::{LookupKind, Scheme};
+use bearing_workload::Seeded;
 
 /// Options of a run, beside its seed.
 #[derive(Clone, Debug)]
@@ -9,6 +10,8 @@ pub struct Options {
     pub operations: u64,
     /// How children are placed; `None`: as the seed says.
     pub scheme: Option<Scheme>,
+    /// Whom clients ask first; `None`: as the seed says.
+    pub lookup: Option<LookupKind>,
     /// A planted bug.
     pub planted: Planted,
     /// No faults at all, to look at the rest.
@@ -36,6 +39,7 @@ impl Options {
         Options {
             operations,
             scheme: None,
+            lookup: None,
             planted: Planted::default(),
             calm: false,
             copies: 1,
@@ -46,6 +50,15 @@ impl Options {
             about: None,
             names: false,
         }
+    }
+
+    /// Whom clients ask first in the run of a seed.
+    pub fn lookup_of(&self, seed: u64) -> LookupKind {
+        self.lookup.unwrap_or_else(|| match Seeded::new(seed ^ 0x0a5c).below(6) {
+            0 => LookupKind::OneHop,
+            1 => LookupKind::InNetwork,
+            _ => LookupKind::ClientMap,
+        })
     }
 }
 

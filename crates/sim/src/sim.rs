@@ -140,6 +140,7 @@ impl Sim {
         world.told = options.told;
         world.copies = options.copies;
         (world.delegations, world.compares) = (options.delegations, options.compares);
+        world.lookup = options.lookup_of(seed);
         // Directories that lie in several tablets are not delegated.
         let scheme =
             if rng.chance(1, 4) && !options.delegations { Scheme::Hash } else { Scheme::AnglecutHashed };
@@ -192,7 +193,10 @@ impl Sim {
     /// Starts everything.
     pub fn boot(&mut self) {
         let Sim { coordinator, ledger, hosts, .. } = self;
-        coordinator.news().iter().for_each(|tablet| ledger.registered(&self.world, tablet, *hosts));
+        for tablet in coordinator.news() {
+            ledger.registered(&self.world, &tablet, *hosts);
+            self.world.carry_to(tablet.block, tablet.owner);
+        }
         for host in self.hosts.all() {
             self.start(host);
         }
@@ -472,7 +476,10 @@ impl Sim {
     fn note_registers(&mut self) {
         let Sim { world, ledger, coordinator, hosts, .. } = self;
         let news = coordinator.news();
-        news.iter().for_each(|tablet| ledger.registered(world, tablet, *hosts));
+        for tablet in &news {
+            ledger.registered(world, tablet, *hosts);
+            world.carry_to(tablet.block, tablet.owner);
+        }
         // Nobody else has what cannot be read there.
         let alone = news.iter().filter(|tablet| tablet.members.len() == 1);
         let alone: Vec<_> = alone.filter_map(|tablet| hosts.host_of(tablet.owner)).collect();

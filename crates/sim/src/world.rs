@@ -1,15 +1,16 @@
 //! What all hosts share: true time, the queue of what will happen, the network, the keys, and the counts.
 
 use crate::boundary::Boundaries;
-use crate::clock::{Clock, Instantly};
+use crate::clock::{Clock, Instantly, MILLISECOND};
 use crate::cluster::Hosts;
 use crate::counts::Counts;
 use crate::digest::Digest;
 use crate::nemesis::Act;
 use crate::network::{HostId, Network, Way};
+use bearing_placement::LookupKind;
 use bearing_proto::Sender;
 use bearing_proto::keys::{Key, ServerKeys};
-use bearing_types::{Mono, Now, SessionId};
+use bearing_types::{Block, Mono, Now, Position, ServerId, SessionId};
 use bearing_workload::Seeded;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -69,6 +70,10 @@ pub struct World {
     pub older_registers: bool,
     /// Or was once: answers of that time may be very late.
     pub had_older_registers: bool,
+    /// Whom clients ask first.
+    pub lookup: LookupKind,
+    /// The tables of the switches: for each tablet, from when on they lead to whom, and whom before.
+    carried: BTreeMap<Position, (Block, ServerId, Instantly, ServerId)>,
     /// Whether clients ask for delegations.
     pub delegations: bool,
     /// Whether servers have them compared, again and again.
@@ -91,6 +96,26 @@ pub struct World {
 }
 
 impl World {
+    /// The tables of the switches are told who owns a tablet: they lead there a while later.
+    pub fn carry_to(&mut self, block: Block, owner: ServerId) {
+        if self.lookup != LookupKind::InNetwork {
+            return;
+        }
+        let before = self.carried_to(block.start()).unwrap_or(owner);
+        if before != owner {
+            let from = Instantly(self.now.0 + self.rng.between(1, 200) * MILLISECOND);
+            self.carried.insert(block.start(), (block, owner, from, before));
+        } else {
+            self.carried.insert(block.start(), (block, owner, self.now, owner));
+        }
+    }
+
+    /// Whom the network carries a request to that goes to a position.
+    pub fn carried_to(&self, position: Position) -> Option<ServerId> {
+        let (_, (block, owner, from, before)) = self.carried.range(..=position).next_back()?;
+        block.contains(position).then_some(if *from <= self.now { *owner } else { *before })
+    }
+
     /// A world of so many hosts, all down.
     pub fn new(seed: u64, hosts: usize) -> World {
         let mut rng = Seeded::new(seed);
@@ -114,6 +139,8 @@ impl World {
             copies: 1,
             older_registers: false,
             had_older_registers: false,
+            lookup: LookupKind::ClientMap,
+            carried: BTreeMap::new(),
             delegations: false,
             compares: false,
             keys: ServerKeys::new(&cluster, enrolment),

@@ -151,7 +151,7 @@ impl Cluster {
     pub fn failures(&self) -> Result<Vec<String>> {
         let lost = ["is lost", "are lost", "refused changes", "ended this mount's session"];
         self.logged(|line| {
-            let warned = line.contains(" WARN bearing_mount");
+            let warned = line.contains(" WARN ");
             line.contains(" ERROR ") || warned && lost.iter().any(|lost| line.contains(lost))
         })
     }

@@ -431,7 +431,7 @@ mod tests {
 
     #[test]
     fn times_of_lines_are_read_and_other_lines_have_none() {
-        let line = "2026-01-02T03:04:05.600000Z  INFO bearing_server::metadata: taken: 1 tablet (0)";
+        let line = "2026-01-02T03:04:05.600000Z  INFO taken: 1 tablet (0)";
         assert_eq!(time_of(line), Some(Duration::from_millis(11_045_600)));
         assert_eq!(time_of("a panic: no time"), None);
     }

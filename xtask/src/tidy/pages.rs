@@ -32,8 +32,9 @@ pub fn check(tree: &Tree, found: &mut Findings) {
         for (line, link) in links(text) {
             let Some(target) = target(path, &link) else { continue };
             let below = format!("{target}/");
-            let is_there =
-                tree.texts.contains_key(&target) || tree.texts.keys().any(|k| k.starts_with(&below));
+            let is_there = tree.texts.contains_key(&target)
+                || tree.others.contains(&target)
+                || tree.texts.keys().any(|k| k.starts_with(&below));
             if !is_there {
                 found.add(path, line, format!("a link to `{link}`, which is not there"), "mend the link");
             } else if path.starts_with("docs/") && !target.starts_with("docs/") {

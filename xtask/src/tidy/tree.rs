@@ -1,6 +1,7 @@
 //! The files that tidy looks at, read once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
 
@@ -52,12 +53,14 @@ pub struct Tree {
     pub workspace: toml::Table,
     /// Every file the repository holds that is text: path and content.
     pub texts: BTreeMap<String, String>,
+    /// Every other one, such as a picture: its path.
+    pub others: BTreeSet<String>,
 }
 
 impl Tree {
     /// Reads the tree under `root`.
     pub fn read(root: &Path) -> Result<Tree> {
-        let texts = read_texts(root)?;
+        let (texts, others) = read_files(root)?;
         let workspace = parse(&texts, "Cargo.toml")?;
         let mut rust = Vec::new();
         let mut manifests = Vec::new();
@@ -75,7 +78,7 @@ impl Tree {
             }
         }
         mark_test_files(&mut rust);
-        Ok(Tree { rust, manifests, workspace, texts })
+        Ok(Tree { rust, manifests, workspace, texts, others })
     }
 }
 
@@ -140,16 +143,19 @@ fn mark_test_files(rust: &mut [RustFile]) {
 }
 
 /// What the repository holds, or will once it is committed. Without git, what is there.
-fn read_texts(root: &Path) -> Result<BTreeMap<String, String>> {
+fn read_files(root: &Path) -> Result<(BTreeMap<String, String>, BTreeSet<String>)> {
     let names = listed_by_git(root).map_or_else(|| walked(root), Ok)?;
-    let mut texts = BTreeMap::new();
+    let (mut texts, mut others) = (BTreeMap::new(), BTreeSet::new());
     for name in names {
-        // A file that git lists may be deleted in the work tree; one that is not UTF-8 is no text.
-        if let Ok(text) = std::fs::read_to_string(root.join(&name)) {
-            texts.insert(name, text);
+        match std::fs::read_to_string(root.join(&name)) {
+            Ok(text) => _ = texts.insert(name, text),
+            // One that is not UTF-8 is no text.
+            Err(error) if error.kind() == ErrorKind::InvalidData => _ = others.insert(name),
+            // A file that git lists may be deleted in the work tree.
+            Err(_) => {}
         }
     }
-    Ok(texts)
+    Ok((texts, others))
 }
 
 fn listed_by_git(root: &Path) -> Option<Vec<String>> {

@@ -7,7 +7,7 @@ use crate::process::{own_program, wait_until};
 use crate::supervise::last_line;
 use anyhow::{Context, Result, bail};
 use bearing_env::Secret;
-use bearing_placement::Scheme;
+use bearing_placement::{LookupKind, Scheme};
 use bearing_proto::client::ServerKind;
 use bearing_proto::keys::Key;
 use bearing_server::cluster::{DaemonName, Layout};
@@ -61,6 +61,8 @@ impl Cluster {
             metadata_copies: 1,
             tablet_bits: init::TABLET_BITS,
             scheme: Scheme::AnglecutHashed,
+            lookup: LookupKind::ClientMap,
+            prefix: None,
             host: init::LOOPBACK,
             listen: None,
             port_base: None,

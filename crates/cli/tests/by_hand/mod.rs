@@ -279,7 +279,7 @@ impl Insider {
 
     /// A chunk of this session's own, with the right to append to it.
     pub fn open_chunk(&mut self) -> (ChunkRef, Capability) {
-        match self.call(self.home(), Call::OpenChunk { avoid: Vec::new() }).unwrap() {
+        match self.call(self.home(), Call::OpenChunk { avoid: Vec::new(), doubted: Vec::new() }).unwrap() {
             Body::Chunk(ChunkView { chunk, capability: Some(right), .. }) => (chunk, right),
             other => panic!("{other:?}"),
         }

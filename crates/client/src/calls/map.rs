@@ -12,9 +12,9 @@ impl State {
 
     fn on_map(&mut self, map: ClusterMap) {
         self.io.counters.maps += 1;
-        let version = map.version;
-        if let Some(servers) = self.routes.on_map(map) {
-            self.io.out.push(Command::Servers(servers));
+        let (version, prefix) = (map.version, map.prefix);
+        if let Some(servers) = self.routes.on_map(self.io.now.mono, map) {
+            self.io.out.push(Command::Servers(servers, prefix));
             self.io.note(Note::MapTaken(version));
         }
         self.requests.on_map(&self.routes);

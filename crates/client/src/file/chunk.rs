@@ -50,9 +50,9 @@ impl Context {
     }
 
     async fn open_chunk(&self, home: Position) -> Result<(), Code> {
-        let mut avoid = self.with(|state| state.chunks.avoided(state.io.now.mono));
+        let (mut avoid, mut doubted) = self.with(|state| state.chunks.avoided(state.io.now.mono));
         loop {
-            let call = Call::OpenChunk { avoid: avoid.clone() };
+            let call = Call::OpenChunk { avoid: avoid.clone(), doubted: doubted.clone() };
             match self.call(home, call).await {
                 Ok(answered) => {
                     return self.with(|state| match answered.body {
@@ -65,8 +65,9 @@ impl Context {
                     });
                 }
                 // Without the avoided ones there are too few: perhaps they are back.
-                Err(Code::NoSpace) if !avoid.is_empty() => {
+                Err(Code::NoSpace) if !(avoid.is_empty() && doubted.is_empty()) => {
                     avoid.clear();
+                    doubted.clear();
                     self.with(|state| state.chunks.avoid_nobody());
                 }
                 Err(code) => return Err(code),

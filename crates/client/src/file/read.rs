@@ -269,7 +269,7 @@ impl Context {
                 Err(DataFailure::Over(code)) => return Err(code),
                 Err(DataFailure::NoAnswer | DataFailure::Disconnected) => {
                     silent = true;
-                    self.with(|state| state.chunks.avoid(&[server], &state.io));
+                    self.with(|state| state.chunks.doubt(&[server], &state.io));
                 }
                 Err(DataFailure::Refused(DataError::Capability)) => over = true,
                 Ok(_) | Err(DataFailure::Refused(_)) => refused = true,

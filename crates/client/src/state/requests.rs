@@ -54,6 +54,8 @@ struct Outstanding {
     transport: Transport,
     waits: Waits,
     sent_to: Option<(ServerId, Epoch)>,
+    /// It went where the cluster's lookup says, instead of to whom it is sent to otherwise.
+    by_lookup: bool,
     /// The newest epoch it was sent under.
     epoch: Epoch,
     first_sent: Option<(Mono, Mark)>,
@@ -149,6 +151,7 @@ impl Requests {
             call,
             waits: Waits::Sending,
             sent_to: None,
+            by_lookup: false,
             epoch: Epoch(0),
             first_sent: None,
             sends: 0,
@@ -197,8 +200,17 @@ impl Requests {
         };
         match routes.locate(position) {
             Some(Located { block, epoch, owner }) => {
+                let now = io.now.mono;
+                if std::mem::take(&mut request.by_lookup) {
+                    routes.was_brought(now, false);
+                }
                 request.sent_to = Some((owner, epoch));
-                Some((Target::Server(owner), request.transport, block))
+                // What nobody answered, and what does not fit a datagram, goes to the owner itself.
+                let first = (request.sends == 0 && request.transport == Transport::Datagram)
+                    .then(|| routes.asks_first(now, sequence, position, owner))
+                    .flatten();
+                request.by_lookup = first.is_some();
+                Some((first.unwrap_or(Target::Server(owner)), request.transport, block))
             }
             None => {
                 self.wait_for_map(sequence, io, routes);
@@ -362,6 +374,13 @@ impl Requests {
             return false;
         };
         let waits_for_it = request.waits == Waits::Answer;
+        if std::mem::take(&mut request.by_lookup) {
+            routes.was_brought(io.now.mono, true);
+            // Whoever answers what the lookup brought is asked.
+            if let (Some((asked, _)), Target::Server(server)) = (&mut request.sent_to, from) {
+                *asked = server;
+            }
+        }
         let asked = request.sent_to.is_none_or(|(asked, _)| from == Target::Server(asked));
         if asked {
             request.sends = 0;

@@ -1,17 +1,37 @@
 //! Whom to ask: the map of tablets and servers, and when a newer one is fetched.
 
+use crate::event::Target;
 use crate::run::Random;
-use bearing_lookup::{ClientMap, Located};
-use bearing_placement::Assignment;
+use bearing_lookup::{self as lookup, ClientMap, FileKey, Located, Lookup, Query, QueryId};
+use bearing_placement::{Assignment, LookupKind};
 use bearing_proto::client::{ClusterMap, ServerEntry, ServerKind};
-use bearing_types::{MapVersion, Position, ServerId};
+use bearing_types::{MapVersion, Mono, Position, Sequence, ServerId};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Servers behind a silent one on the ring that are asked at a time: as many as have its copies.
 const SUCCESSORS: usize = 2;
 
+/// So many requests in a row that the cluster's lookup brought to nobody, and owners are asked themselves for
+/// a while.
+const ASTRAY_MAX: u32 = 3;
+/// For so long at first, and twice as long each time until somebody answered what it brought.
+const ASTRAY_FOR: Duration = Duration::from_secs(1);
+/// But no longer than this.
+const ASTRAY_FOR_MAX: Duration = Duration::from_secs(60);
+
 /// See the module.
 pub(crate) struct Routes {
+    /// Who owns what, under which epoch: each request names that of its owner, however it is brought there.
     map: ClientMap,
+    /// How requests are brought to owners, if clients do not ask these themselves.
+    lookup: Option<Box<dyn lookup::Machine>>,
+    kind: LookupKind,
+    out: Vec<lookup::Command>,
+    /// Requests in a row that it brought to nobody, and until when it is not tried again.
+    astray: u32,
+    astray_until: Mono,
+    astray_for: Duration,
     /// As it came with the newest map.
     assignment: Option<Assignment>,
     metadata_servers: Vec<ServerId>,
@@ -25,6 +45,12 @@ impl Routes {
     pub fn new() -> Routes {
         Routes {
             map: ClientMap::new(),
+            lookup: None,
+            kind: LookupKind::ClientMap,
+            out: Vec::new(),
+            astray: 0,
+            astray_until: Mono::ZERO,
+            astray_for: ASTRAY_FOR,
             assignment: None,
             metadata_servers: Vec::new(),
             fetching: false,
@@ -35,6 +61,35 @@ impl Routes {
 
     pub fn locate(&self, position: Position) -> Option<Located> {
         self.map.locate(position)
+    }
+
+    /// Whom the cluster's lookup asks first for what an owner decides. `None`: the owner itself.
+    pub fn asks_first(
+        &mut self,
+        now: Mono,
+        sequence: Sequence,
+        position: Position,
+        owner: ServerId,
+    ) -> Option<Target> {
+        let machine = self.lookup.as_mut().filter(|_| now >= self.astray_until)?;
+        let query = Query::new(QueryId(sequence.0), lookup::Target { position, file: FileKey(0) });
+        machine.step(now, lookup::Event::Query(query), &mut self.out);
+        self.out.drain(..).find_map(|command| match command {
+            lookup::Command::Pass(server, _) => Some(Target::Server(server)),
+            lookup::Command::Carry(_) => Some(Target::Carried(position, owner)),
+            _ => None,
+        })
+    }
+
+    /// Whether the lookup brought a request to somebody who answered.
+    pub fn was_brought(&mut self, now: Mono, answered: bool) {
+        self.astray = if answered { 0 } else { self.astray + 1 };
+        if answered {
+            self.astray_for = ASTRAY_FOR;
+        } else if self.astray == ASTRAY_MAX {
+            (self.astray, self.astray_until) = (0, now.after(self.astray_for));
+            self.astray_for = (self.astray_for * 2).min(ASTRAY_FOR_MAX);
+        }
     }
 
     /// Takes what a server says of a tablet; whether that is news.
@@ -104,13 +159,23 @@ impl Routes {
     }
 
     /// A map came. Gives its servers if it is a newer one.
-    pub fn on_map(&mut self, map: ClusterMap) -> Option<Vec<ServerEntry>> {
+    pub fn on_map(&mut self, now: Mono, map: ClusterMap) -> Option<Vec<ServerEntry>> {
         let newer = self.map.version().is_none_or(|known| known < map.version);
         self.map.replace(map.version, &map.assignment);
         if newer {
             let metadata = map.servers.iter().filter(|entry| entry.kind == ServerKind::Metadata);
-            self.metadata_servers = metadata.map(|entry| entry.server).collect();
+            let before =
+                std::mem::replace(&mut self.metadata_servers, metadata.map(|entry| entry.server).collect());
             self.metadata_servers.sort_unstable();
+            if self.kind != map.lookup || before != self.metadata_servers {
+                self.kind = map.lookup;
+                self.lookup = Lookup::client_of(map.lookup, &self.metadata_servers);
+            }
+            if let Some(machine) = &mut self.lookup {
+                let assignment = Arc::new(map.assignment.clone());
+                machine.step(now, lookup::Event::Map(map.version, assignment), &mut self.out);
+                self.out.clear();
+            }
             self.assignment = Some(map.assignment);
         }
         newer.then_some(map.servers)

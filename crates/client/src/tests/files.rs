@@ -144,8 +144,31 @@ fn a_lost_replica_has_the_chunk_sealed_and_writing_goes_on_without_it() {
     done(&mut world, &mut servers, write(file, 3, b"two"));
     servers.log.clear();
     done(&mut world, &mut servers, Operation::Flush { file });
-    assert_eq!(servers.log, ["append", "seal", "open chunk avoiding [s12]", "append", "commit"]);
+    assert_eq!(servers.log, ["append", "seal", "open chunk avoiding [], doubting [s12]", "append", "commit"]);
     assert_eq!(read(&mut world, &mut servers, file, 0, 10), b"onetwo");
+}
+
+#[test]
+fn a_server_that_failed_once_is_doubted_and_one_that_failed_again_is_avoided() {
+    let (mut world, mut servers) = stage();
+    let (file, _) = flushed(&mut world, &mut servers, "a", b"one");
+    servers.dead.insert(D2);
+    done(&mut world, &mut servers, write(file, 3, b"two"));
+    done(&mut world, &mut servers, Operation::Flush { file });
+    servers.dead.insert(D3);
+    done(&mut world, &mut servers, write(file, 6, b"six"));
+    servers.log.clear();
+    let ticket = world.start(Operation::Flush { file });
+    let again = "open chunk avoiding [s12], doubting [s13]";
+    while !servers.log.iter().any(|call| call == again) {
+        servers.answer_all(&mut world);
+        world.pass(Duration::from_millis(50));
+    }
+    let opened: Vec<_> = servers.log.iter().filter(|call| call.starts_with("open")).collect();
+    assert_eq!(opened, ["open chunk avoiding [], doubting [s12, s13]", again]);
+    servers.dead.clear();
+    assert!(servers.run(&mut world, ticket).is_ok());
+    assert_eq!(read(&mut world, &mut servers, file, 0, 10), b"onetwosix");
 }
 
 #[test]

@@ -311,7 +311,7 @@ impl Servers {
                 kept.into_iter().for_each(|stored| record.extents.cover(stored.extent));
                 Ok(Body::Node(self.view(node)?))
             }
-            Call::OpenChunk { avoid } => self.open_chunk(avoid),
+            Call::OpenChunk { avoid, doubted } => self.open_chunk(avoid, doubted),
             Call::Chunk { chunk } if !self.chunks.contains_key(&chunk.chunk) => Err(Code::Stale),
             Call::Chunk { chunk } => Ok(Body::Chunk(self.chunk_view(*chunk))),
             Call::SealChunk { .. } if self.cannot_seal => Err(Code::Io),
@@ -410,9 +410,11 @@ impl Servers {
         }
     }
 
-    fn open_chunk(&mut self, avoid: &[ServerId]) -> Result<Body, Code> {
-        self.log(&format!("open chunk avoiding {avoid:?}"));
-        let servers: Vec<_> = [D1, D2, D3].into_iter().filter(|server| !avoid.contains(server)).collect();
+    fn open_chunk(&mut self, avoid: &[ServerId], doubted: &[ServerId]) -> Result<Body, Code> {
+        let doubting = if doubted.is_empty() { String::new() } else { format!(", doubting {doubted:?}") };
+        self.log(&format!("open chunk avoiding {avoid:?}{doubting}"));
+        let mut servers: Vec<_> = [D1, D2, D3].into_iter().filter(|server| !avoid.contains(server)).collect();
+        servers.sort_by_key(|server| doubted.contains(server));
         if servers.len() < COPIES {
             return Err(Code::NoSpace);
         }

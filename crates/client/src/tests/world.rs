@@ -1,7 +1,7 @@
 //! A shell without sockets: keeps what the machine sends until a test, or the small servers, answer it.
 
 use crate::*;
-use bearing_placement::{Assignment, Scheme, Seat};
+use bearing_placement::{Assignment, LookupKind, Scheme, Seat};
 use bearing_proto::Message;
 use bearing_proto::client::{
     Answer as WireAnswer, Body, Call, ClusterMap, DirectoryView, EntryView, Handle, LeaseMs, NodeView,
@@ -102,7 +102,7 @@ impl World {
                     assert!(self.finished.insert(ticket, result).is_none(), "an operation ends once");
                 }
                 Command::Invalidate { number, what } => self.invalidations.push((number, what)),
-                Command::Servers(_) | Command::Decided(_) => {}
+                Command::Servers(..) | Command::Decided(_) => {}
                 Command::Note(note) => self.notes.push(note),
             }
         }
@@ -205,6 +205,8 @@ pub fn map() -> ClusterMap {
                 address: format!("[::1]:{}", 9000 + number).parse().unwrap(),
             })
             .to_vec(),
+        lookup: LookupKind::ClientMap,
+        prefix: None,
     }
 }
 

@@ -1,4 +1,5 @@
-//! Socket addresses between Rust and the system calls, and the two families on one socket.
+//! Socket addresses between Rust and the system calls, the two families on one socket, and which of this
+//! machine's addresses a datagram came to or leaves from.
 
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -71,6 +72,67 @@ impl RawAddress {
                 Some(SocketAddr::V6(SocketAddrV6::new(ip, port, form.sin6_flowinfo, form.sin6_scope_id)))
             }
             _ => None,
+        }
+    }
+}
+
+const LOCAL_BYTES: usize =
+    // SAFETY: CMSG_SPACE only computes.
+    unsafe { libc::CMSG_SPACE(mem::size_of::<libc::in6_pktinfo>() as libc::c_uint) as usize };
+
+/// An address of this machine as a control message of one datagram (IPV6_PKTINFO, RFC 3542).
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+pub struct LocalAddress([u8; LOCAL_BYTES]);
+
+impl LocalAddress {
+    /// Room for one to be received.
+    pub fn empty() -> LocalAddress {
+        LocalAddress([0; LOCAL_BYTES])
+    }
+
+    /// The one that a datagram shall leave from.
+    pub fn new(address: Ipv6Addr) -> LocalAddress {
+        let mut local = LocalAddress::empty();
+        // SAFETY: msghdr is plain integers and pointers, for which all zeros (null) is a valid value.
+        let mut header: libc::msghdr = unsafe { mem::zeroed() };
+        local.attach(&mut header);
+        // The interface is the system's choice (0).
+        let info =
+            libc::in6_pktinfo { ipi6_addr: libc::in6_addr { s6_addr: address.octets() }, ipi6_ifindex: 0 };
+        // SAFETY: the header's control bytes are those of `local`, which have room for exactly one message
+        // with an in6_pktinfo, and are aligned as control messages are.
+        unsafe {
+            let message = libc::CMSG_FIRSTHDR(&raw const header);
+            (*message).cmsg_level = libc::IPPROTO_IPV6;
+            (*message).cmsg_type = libc::IPV6_PKTINFO;
+            (*message).cmsg_len =
+                libc::CMSG_LEN(mem::size_of::<libc::in6_pktinfo>() as libc::c_uint) as libc::size_t;
+            libc::CMSG_DATA(message).cast::<libc::in6_pktinfo>().write_unaligned(info);
+        }
+        local
+    }
+
+    /// Has a system call read it, or write it: it must not move until then.
+    pub fn attach(&mut self, header: &mut libc::msghdr) {
+        header.msg_control = (&raw mut self.0).cast();
+        header.msg_controllen = LOCAL_BYTES as libc::size_t;
+    }
+
+    /// What the system has said of a datagram: `header` has one attached, which did not move.
+    pub fn of(header: &libc::msghdr) -> Option<Ipv6Addr> {
+        // SAFETY: the header's control bytes are those that were attached, and the system wrote whole
+        // messages there, as long as it says.
+        unsafe {
+            let message = libc::CMSG_FIRSTHDR(header);
+            if message.is_null()
+                || (*message).cmsg_level != libc::IPPROTO_IPV6
+                || (*message).cmsg_type != libc::IPV6_PKTINFO
+            {
+                return None;
+            }
+            let info = libc::CMSG_DATA(message).cast::<libc::in6_pktinfo>().read_unaligned();
+            Some(Ipv6Addr::from(info.ipi6_addr.s6_addr))
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The UDP socket: batches in by recvmmsg, batches out by sendmmsg.
+//! A UDP socket: batches in by recvmmsg, batches out by sendmmsg.
 
-use super::address::{RawAddress, for_family, plain};
+use super::address::{LocalAddress, RawAddress, for_family, plain};
 use super::pool::Pool;
 use super::{Counters, Destination, Incoming, SendError, Transport};
 use std::collections::VecDeque;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::{io, mem};
@@ -22,6 +22,8 @@ const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// A datagram that waits to be sent: where its bytes end in the queue (they begin where those before it end).
 struct Waiting {
     to: SocketAddr,
+    /// The address of ours that it leaves from, where that is not the system's choice.
+    from: Option<Ipv6Addr>,
     bytes: usize,
 }
 
@@ -29,6 +31,8 @@ struct Waiting {
 pub struct Datagrams {
     socket: Arc<UdpSocket>,
     is_v6: bool,
+    /// It hears what is sent to any address of this machine, and says which.
+    is_carried: bool,
     slots: Box<[u8]>,
     queue: Vec<u8>,
     queue_sent: usize,
@@ -42,11 +46,17 @@ impl Datagrams {
         Ok(Datagrams {
             socket: Arc::new(socket),
             is_v6,
+            is_carried: false,
             slots: vec![0; BATCH * SLOT_BYTES].into_boxed_slice(),
             queue: Vec::new(),
             queue_sent: 0,
             waiting: VecDeque::new(),
         })
+    }
+
+    /// The same of a socket of [`super::streams::bind_carried`].
+    pub fn carried(socket: UdpSocket) -> io::Result<Datagrams> {
+        Ok(Datagrams { is_carried: true, ..Datagrams::new(socket)? })
     }
 
     /// The socket.
@@ -59,8 +69,8 @@ impl Datagrams {
         DatagramSender { socket: Arc::clone(&self.socket), is_v6: self.is_v6 }
     }
 
-    /// Queues a datagram for the next flush.
-    pub fn queue(&mut self, to: SocketAddr, packet: &[u8]) -> Result<(), SendError> {
+    /// Queues a datagram for the next flush. `from`: the address of ours that it leaves from.
+    pub fn queue(&mut self, to: SocketAddr, from: Option<Ipv6Addr>, packet: &[u8]) -> Result<(), SendError> {
         if packet.len() > DATAGRAM_BYTES_MAX {
             return Err(SendError::TooLarge { bytes: packet.len(), bytes_max: DATAGRAM_BYTES_MAX });
         }
@@ -69,7 +79,7 @@ impl Datagrams {
         }
         let to = for_family(to, self.is_v6).ok_or(SendError::Unreachable)?;
         self.queue.extend_from_slice(packet);
-        self.waiting.push_back(Waiting { to, bytes: packet.len() });
+        self.waiting.push_back(Waiting { to, from, bytes: packet.len() });
         Ok(())
     }
 
@@ -96,6 +106,7 @@ impl Datagrams {
     fn send_batch(&mut self) -> io::Result<usize> {
         let count = self.waiting.len().min(BATCH);
         let mut addresses = [RawAddress::empty(); BATCH];
+        let mut locals = [LocalAddress::empty(); BATCH];
         // SAFETY: iovec and mmsghdr are plain integers and pointers, for which all zeros (null) is a valid
         // value.
         let (mut vectors, mut headers): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
@@ -103,6 +114,10 @@ impl Datagrams {
         let mut start = self.queue_sent;
         for (n, waiting) in self.waiting.iter().take(count).enumerate() {
             addresses[n] = RawAddress::new(waiting.to);
+            if let Some(from) = waiting.from {
+                locals[n] = LocalAddress::new(from);
+                locals[n].attach(&mut headers[n].msg_hdr);
+            }
             let bytes = &mut self.queue[start..start + waiting.bytes];
             vectors[n] = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
             start += waiting.bytes;
@@ -134,6 +149,7 @@ impl Datagrams {
         counters: &mut Counters,
     ) -> io::Result<()> {
         let mut addresses = [RawAddress::empty(); BATCH];
+        let mut locals = [LocalAddress::empty(); BATCH];
         // SAFETY: iovec and mmsghdr are plain integers and pointers, for which all zeros (null) is a valid
         // value.
         let (mut vectors, mut headers): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
@@ -144,6 +160,9 @@ impl Datagrams {
             headers[n].msg_hdr.msg_namelen = addresses[n].length;
             headers[n].msg_hdr.msg_iov = &raw mut vectors[n];
             headers[n].msg_hdr.msg_iovlen = 1;
+            if self.is_carried {
+                locals[n].attach(&mut headers[n].msg_hdr);
+            }
         }
         // SAFETY: all BATCH headers point at addresses and vectors on this stack frame and at disjoint slots
         // of `self.slots`, none of which moves or is freed before the call returns.
@@ -169,13 +188,16 @@ impl Datagrams {
             let start = n * SLOT_BYTES;
             bytes.extend_from_slice(&self.slots[start..start + headers[n].msg_len as usize]);
             counters.datagrams_received += 1;
-            let from = plain(from);
-            incoming.push(Incoming {
-                from: Destination::Address(from),
-                peer: from,
-                transport: Transport::Datagram,
-                bytes,
-            });
+            let peer = plain(from);
+            let from = match self.is_carried {
+                false => Destination::Address(peer),
+                // The kernel says so of each; one that does not is nobody's.
+                true => match LocalAddress::of(&headers[n].msg_hdr) {
+                    Some(at) => Destination::Carried(peer, at),
+                    None => continue,
+                },
+            };
+            incoming.push(Incoming { from, peer, transport: Transport::Datagram, bytes });
         }
         Ok(())
     }

@@ -5,9 +5,8 @@
 //! hardly any. The endpoint must not know what a packet means, nor whether it will be answered: retries are
 //! the machines' business.
 //!
-//! One socket answers from one address so far. To serve a whole prefix (a request goes to prefix :: position,
-//! the answer must come from there) the address it was sent to will stand in [`Incoming`] and
-//! [`Destination`].
+//! Datagrams that the network carries to addresses of a whole prefix come by a socket of their own
+//! ([`Endpoint::carry`]): [`Destination::Carried`] says to which, and an answer leaves from there.
 
 mod address;
 mod connection;
@@ -34,6 +33,7 @@ pub const PACKET_BYTES_MAX: usize = 8 * 1024 * 1024;
 const DATAGRAM_TOKEN: u64 = 0;
 const LISTENER_TOKEN: u64 = 1;
 const WAKER_TOKEN: u64 = 2;
+const CARRIED_TOKEN: u64 = 3;
 const FIRST_CONNECTION_TOKEN: u64 = 16;
 /// How often a port is tried that must be free for UDP and TCP alike.
 const PORT_TRIES: usize = 16;
@@ -48,6 +48,9 @@ pub enum Destination {
     /// A peer by its address; a stream to it is made when needed, and answers on that stream come from this
     /// address too.
     Address(SocketAddr),
+    /// A peer who sent a datagram to this address, which the network carried here. The answer leaves from
+    /// there, by datagram.
+    Carried(SocketAddr, Ipv6Addr),
     /// A stream that a peer made to us.
     Connection(ConnectionId),
 }
@@ -167,12 +170,14 @@ pub struct Counters {
 pub struct Endpoint {
     poll: Poll,
     datagrams: Datagrams,
+    carried: Option<Datagrams>,
     streams: Streams,
     waker: Waker,
     pool: Pool,
     ready: Vec<Ready>,
     local: SocketAddr,
     datagrams_want_room: bool,
+    carried_want_room: bool,
     /// How many of the streams' failures the caller could have taken since they happened.
     failures_announced: usize,
     counters: Counters,
@@ -226,14 +231,28 @@ impl Endpoint {
             local: datagrams.socket().local_addr()?,
             poll,
             datagrams,
+            carried: None,
             streams,
             waker,
             pool: Pool::default(),
             ready: Vec::new(),
             datagrams_want_room: false,
+            carried_want_room: false,
             failures_announced: 0,
             counters: Counters::default(),
         })
+    }
+
+    /// Takes datagrams to this port of every IPv6 address that this machine takes for its own: `ip -6 route
+    /// add local PREFIX dev lo` has it take a whole prefix. Port 0 takes any; gives the one it is.
+    pub fn carry(&mut self, port: u16) -> Result<u16, EndpointError> {
+        let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        let socket = streams::bind_carried(port).map_err(|source| bind_error(address, "UDP", source))?;
+        let carried = Datagrams::carried(socket)?;
+        self.poll.add(carried.socket(), CARRIED_TOKEN, Interest::Read)?;
+        let port = carried.socket().local_addr()?.port();
+        self.carried = Some(carried);
+        Ok(port)
     }
 
     /// The address it listens on, with the port that was chosen.
@@ -277,7 +296,13 @@ impl Endpoint {
     /// [`Destination::Connection`] it always goes by stream. An error means that it was dropped.
     pub fn send(&mut self, to: Destination, transport: Transport, packet: &[u8]) -> Result<(), SendError> {
         let result = match (to, transport) {
-            (Destination::Address(address), Transport::Datagram) => self.datagrams.queue(address, packet),
+            (Destination::Address(address), Transport::Datagram) => {
+                self.datagrams.queue(address, None, packet)
+            }
+            (Destination::Carried(address, at), _) => match &mut self.carried {
+                Some(carried) => carried.queue(address, Some(at), packet),
+                None => Err(SendError::Unreachable),
+            },
             _ => self.streams.queue(&self.poll, to, packet, &mut self.counters),
         };
         if result.is_err() {
@@ -290,9 +315,15 @@ impl Endpoint {
     pub fn flush(&mut self) -> io::Result<()> {
         let want_room = !self.datagrams.flush(&mut self.counters);
         if want_room != self.datagrams_want_room {
-            let interest = if want_room { Interest::ReadAndWrite } else { Interest::Read };
-            self.poll.change(self.datagrams.socket(), DATAGRAM_TOKEN, interest)?;
+            self.poll.change(self.datagrams.socket(), DATAGRAM_TOKEN, interest(want_room))?;
             self.datagrams_want_room = want_room;
+        }
+        if let Some(carried) = &mut self.carried {
+            let want_room = !carried.flush(&mut self.counters);
+            if want_room != self.carried_want_room {
+                self.poll.change(carried.socket(), CARRIED_TOKEN, interest(want_room))?;
+                self.carried_want_room = want_room;
+            }
         }
         self.streams.flush(&self.poll, &mut self.counters);
         Ok(())
@@ -332,6 +363,12 @@ impl Endpoint {
                 }
                 if ready.write { self.flush() } else { Ok(()) }
             }
+            CARRIED_TOKEN => {
+                if let (true, Some(carried)) = (ready.read, &mut self.carried) {
+                    carried.receive(&mut self.pool, incoming, &mut self.counters)?;
+                }
+                if ready.write { self.flush() } else { Ok(()) }
+            }
             LISTENER_TOKEN => {
                 self.streams.accept(&self.poll, &mut self.counters);
                 Ok(())
@@ -358,6 +395,10 @@ impl Endpoint {
     pub fn recycle(&mut self, bytes: Vec<u8>) {
         self.pool.give(bytes);
     }
+}
+
+fn interest(want_room: bool) -> Interest {
+    if want_room { Interest::ReadAndWrite } else { Interest::Read }
 }
 
 fn bind_error(address: SocketAddr, protocol: &'static str, source: io::Error) -> EndpointError {

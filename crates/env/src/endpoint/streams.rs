@@ -9,7 +9,8 @@ use bearing_types::Mono;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 /// Accepted connections at most; beyond, the one that was silent for longest is closed.
@@ -111,6 +112,7 @@ impl Streams {
     ) -> Result<(), SendError> {
         let id = match to {
             Destination::Connection(id) => id,
+            Destination::Carried(..) => return Err(SendError::Unreachable),
             Destination::Address(address) => match self.by_address.get(&address) {
                 Some(id) => *id,
                 None => self.connect(poll, address)?,
@@ -473,6 +475,34 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuse_address(true)?;
     socket.bind(&SockAddr::from(address))?;
     socket.listen(1024)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// A non-blocking UDP socket that hears what comes to this port of any IPv6 address that this machine takes
+/// for its own, such as a whole prefix, says which that was, and may send from there.
+pub fn bind_carried(port: u16) -> io::Result<std::net::UdpSocket> {
+    let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+    let socket = Socket::new(Domain::IPV6, Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_only_v6(true)?;
+    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
+    let _ = socket.set_send_buffer_size(SOCKET_BUFFER_BYTES);
+    socket.set_freebind_v6(true)?;
+    let on: libc::c_int = 1;
+    // SAFETY: the option takes an int, which `on` is, and the socket is open.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IPV6,
+            libc::IPV6_RECVPKTINFO,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    socket.bind(&SockAddr::from(address))?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
 }

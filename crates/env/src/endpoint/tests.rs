@@ -451,3 +451,21 @@ fn a_port_in_use_is_named_with_what_to_try() {
         Endpoint::server("192.0.2.1:0".parse().unwrap()).err().expect("not our address").to_string();
     assert!(foreign.contains("192.0.2.1") && foreign.contains("ip address"), "{foreign}");
 }
+
+#[test]
+fn what_is_carried_to_an_address_is_answered_from_there() {
+    let mut server = Endpoint::server(loopbacks()[1]).unwrap();
+    let port = server.carry(0).unwrap();
+    let mut client = Endpoint::client().unwrap();
+    let at = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
+    client.send(Destination::Address(at), Transport::Datagram, b"create").unwrap();
+    client.flush().unwrap();
+    let packet = wait_for(&mut server, 1).remove(0);
+    assert!(matches!(packet.from, Destination::Carried(_, to) if to == Ipv6Addr::LOCALHOST));
+    server.send(packet.from, packet.transport, b"created").unwrap();
+    server.flush().unwrap();
+    let answer = wait_for(&mut client, 1).remove(0);
+    assert_eq!((answer.peer, answer.bytes), (at, b"created".to_vec()));
+    let refused = server.send(packet.from, Transport::Datagram, &[0; DATAGRAM_BYTES_MAX + 1]);
+    assert!(matches!(refused, Err(SendError::TooLarge { .. })));
+}

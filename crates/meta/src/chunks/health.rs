@@ -188,6 +188,12 @@ impl Health {
         }
     }
 
+    /// Whether a server has said a short while ago that it takes appends: the last ping, or the one before.
+    pub fn took_lately(&self, now: Mono, server: ServerId) -> bool {
+        let takes = self.servers.get(&server).and_then(|state| state.takes);
+        takes.is_some_and(|takes| now.since(takes) < PING_EVERY * 3 / 2)
+    }
+
     /// All servers that have answered a ping, and what they drew at their last start.
     pub fn lives(&self) -> impl Iterator<Item = (ServerId, u64)> {
         self.servers.iter().filter_map(|(server, state)| Some((*server, state.life?)))

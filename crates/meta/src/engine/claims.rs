@@ -139,6 +139,7 @@ impl MetaServer {
             }
             let swapped = failing.iter().map(|(server, why)| Note::SwappedOut(assigned.block, *server, *why));
             out.extend(swapped.map(Command::Note));
+            self.counters.swapped_out += failing.len() as u64;
             let gone: Vec<ServerId> = failing.into_iter().map(|(server, _)| server).collect();
             let mut next = Assigned { epoch: assigned.epoch.next(), ..assigned.clone() };
             next.members.retain(|member| !gone.contains(member));

@@ -27,7 +27,7 @@ use bearing_proto::client::{Answer, FilesystemRecord, ServerEntry};
 use bearing_proto::keys::ServerKeys;
 use bearing_proto::peer::PeerMessage;
 use bearing_seams::EngineError;
-use bearing_types::{Mono, Now, Position, ServerId, SessionId, TabletSerial, TransactionId};
+use bearing_types::{MapVersion, Mono, Now, Position, ServerId, SessionId, TabletSerial, TransactionId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Counts of what the server did. Shells publish them.
@@ -57,6 +57,12 @@ pub struct Counters {
     pub chunks_removed: u64,
     /// Bytes of snapshots of tablets that were sent.
     pub restored_bytes: u64,
+    /// Tablets of other servers that this one serves instead.
+    pub takeovers: u64,
+    /// How long nobody served these, each from its claim on, in microseconds together.
+    pub takeover_us: u64,
+    /// Members that tablets of this server's went on without.
+    pub swapped_out: u64,
 }
 
 /// See the module.
@@ -250,6 +256,11 @@ impl MetaServer {
     /// The tablets that it serves now, with their epochs.
     pub fn serving(&self) -> impl Iterator<Item = (bearing_types::Block, bearing_types::Epoch)> + '_ {
         self.tablets.values().map(|tablet| (tablet.block, tablet.epoch()))
+    }
+
+    /// Who owns what, by the newest map.
+    pub fn assignment(&self) -> Option<(MapVersion, &Assignment)> {
+        Some((self.map.version()?, self.assignment.as_ref()?))
     }
 
     /// Whether it goes by its disk, and knows whose tablets are whose.

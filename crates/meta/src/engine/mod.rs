@@ -4,6 +4,7 @@
 mod adopt;
 mod balance;
 mod bounds;
+mod census;
 mod claims;
 mod collect;
 mod compare;
@@ -39,5 +40,6 @@ mod upkeep;
 mod usage;
 
 pub use bounds::Bound;
+pub use census::{Census, MemberCensus, TabletCensus};
 pub use machine::{Counters, MetaServer};
 pub use ring_state::RingView;

@@ -83,6 +83,7 @@ impl MetaServer {
             return self.refer(session, sequence, request.position, out);
         }
         let start = tablet.block.start();
+        tablet.requests += 1;
         if tablet.sessions.has_ended(session) {
             let (index, reply) = self.session_is_over(start, sequence);
             return self.hold_if_room(start, index, (session, reply), out);
@@ -132,7 +133,8 @@ impl MetaServer {
         };
         let map = (have != Some(version)).then(|| {
             let assignment = assignment.clone();
-            Box::new(ClusterMap { version, assignment, servers: self.servers() })
+            let (lookup, prefix) = (self.config.lookup, self.config.prefix);
+            Box::new(ClusterMap { version, assignment, servers: self.servers(), lookup, prefix })
         });
         self.answer_at_once(session, sequence, unplaced(Ok(Body::Map(map))), out);
     }

@@ -396,7 +396,10 @@ impl MetaServer {
         let recalls = tablet.leases.inherit(sessions, now.mono, &self.config);
         let reaping: Vec<_> = std::mem::take(&mut tablet.reaping).into_iter().collect();
         let epoch = tablet.epoch();
-        self.takeovers.served(tablet.serial, now);
+        if let Some(after_us) = self.takeovers.served(tablet.serial, now) {
+            self.counters.takeovers += 1;
+            self.counters.takeover_us += after_us;
+        }
         self.tablets.insert(start, tablet);
         if let (Some((_, seat)), Some(None)) = (self.root_here(block), loaded.values.first()) {
             self.make_root(now, start, seat, out);

@@ -19,12 +19,12 @@ impl Takeovers {
         self.begun.insert(serial, (from, now));
     }
 
-    /// A tablet is served.
-    pub fn served(&mut self, serial: TabletSerial, now: Now) {
-        if let Some((from, since)) = self.begun.remove(&serial) {
-            let after_us = now.mono.since(since).as_micros() as u64;
-            self.last.insert(serial, TakenOver { from, at: now.wall, after_us });
-        }
+    /// A tablet is served. How long it was not, if it was another server's.
+    pub fn served(&mut self, serial: TabletSerial, now: Now) -> Option<u64> {
+        let (from, since) = self.begun.remove(&serial)?;
+        let after_us = now.mono.since(since).as_micros() as u64;
+        self.last.insert(serial, TakenOver { from, at: now.wall, after_us });
+        Some(after_us)
     }
 
     /// A tablet is another's.

@@ -415,6 +415,16 @@ impl LeaseTable {
         self.recalls.iter().map(wish).collect()
     }
 
+    /// How many keys have leases.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// How many recalls were not answered yet.
+    pub fn recalls(&self) -> usize {
+        self.recalls.len()
+    }
+
     /// Drops what time has ended.
     pub fn expire(&mut self, now: Mono) {
         // Recalls expire in the order in which they began: they all last as long.

@@ -66,6 +66,8 @@ pub(crate) struct Tablet {
     pub reaping: BTreeSet<NodeId>,
     pub collector: Collector,
     pub maintenance: Maintenance,
+    /// Requests of clients that it took.
+    pub requests: u64,
     apply_gathered_max: usize,
     /// The planted bug: changes reach the store before the log is synced.
     applies_early: bool,
@@ -97,6 +99,7 @@ impl Tablet {
             reaping: BTreeSet::new(),
             collector: Collector::new(now),
             maintenance: Maintenance::new(now),
+            requests: 0,
             apply_gathered_max: config.apply_gathered_max,
             applies_early: config.planted(Mutant::WrongSyncOrder),
         }

@@ -624,7 +624,7 @@ impl Cluster {
 
     /// Opens a chunk of this position's tablet.
     pub fn open_chunk(&mut self, session: SessionId, position: Position) -> ChunkView {
-        match self.call(session, position, Call::OpenChunk { avoid: Vec::new() }) {
+        match self.call(session, position, Call::OpenChunk { avoid: Vec::new(), doubted: Vec::new() }) {
             Ok(Body::Chunk(view)) => view,
             other => panic!("a chunk was expected, not {other:?}"),
         }

@@ -3,7 +3,7 @@
 
 use bearing_env::handshake::{Heard, Responder};
 use bearing_env::{Clock, Destination, Endpoint, Incoming, Transport, Waker};
-use bearing_placement::{Assignment, Scheme, Seat};
+use bearing_placement::{Assignment, LookupKind, Scheme, Seat};
 use bearing_proto::client::{
     Answer, Body, Call, ClusterMap, DirectoryView, EntryView, Handle, LeaseMs, NodeView, Reply, Request,
     ServerEntry, ServerKind, StatfsView,
@@ -284,6 +284,8 @@ impl Run {
                     kind: ServerKind::Metadata,
                     address: self.address,
                 }],
+                lookup: LookupKind::ClientMap,
+                prefix: None,
             }))),
             Call::Root { .. } | Call::Directory { .. } => Body::Directory(Box::new(root(session))),
             Call::Lookup { name, .. } => Body::Entry(entry(&name), None),

@@ -83,7 +83,8 @@ pub(crate) struct Chunks {
     /// Those of them with which this client is not done; the owners of the others are told so.
     unfinished: BTreeSet<ChunkId>,
     views: Bounded<ChunkId, ChunkView>,
-    avoided: BTreeMap<ServerId, Mono>,
+    /// Servers that failed lately, until when that counts, and whether they did again since.
+    avoided: BTreeMap<ServerId, (Mono, bool)>,
 }
 
 struct Current {
@@ -163,7 +164,7 @@ impl Chunks {
 
     /// Servers to try last.
     pub fn is_avoided(&self, server: ServerId, now: Mono) -> bool {
-        self.avoided.get(&server).is_some_and(|until| now < *until)
+        self.avoided.get(&server).is_some_and(|(until, _)| now < *until)
     }
 
     /// Drops chunks of which all is stable and with which this client is done.
@@ -276,10 +277,21 @@ impl Chunks {
         }
     }
 
-    /// These are tried last, and new chunks do without them, for a while.
-    pub fn avoid(&mut self, servers: &[ServerId], io: &Io) {
+    /// These are tried last for a while, and new chunks do without them if enough others are there.
+    pub fn doubt(&mut self, servers: &[ServerId], io: &Io) {
         let until = io.now.mono.after(io.config.avoid_ttl);
-        self.avoided.extend(servers.iter().map(|server| (*server, until)));
+        for server in servers {
+            self.avoided.entry(*server).or_insert((until, false)).0 = until;
+        }
+    }
+
+    /// A chunk failed for these: whoever was doubted already is avoided by new chunks.
+    fn avoid(&mut self, servers: &[ServerId], io: &Io) {
+        let again: Vec<bool> = servers.iter().map(|server| self.is_avoided(*server, io.now.mono)).collect();
+        self.doubt(servers, io);
+        for (server, again) in servers.iter().zip(again) {
+            self.avoided.entry(*server).and_modify(|(_, fails)| *fails = again);
+        }
     }
 
     /// A chunk failed. Whether it has to be sealed now.
@@ -288,7 +300,13 @@ impl Chunks {
     /// say. To wait for a seal could take as long as the servers' disks stay full: a server that could never
     /// make the chunk cannot note its fence either.
     pub fn on_failure(&mut self, chunk: ChunkId, avoid: &[ServerId], io: &mut Io) -> bool {
-        self.avoid(avoid, io);
+        let known = self.written.get(&chunk).is_some_and(|written| written.failed);
+        // All appends that were under way tell of the same failure.
+        if known {
+            self.doubt(avoid, io)
+        } else {
+            self.avoid(avoid, io)
+        }
         if self.current.as_ref().is_some_and(|current| current.view.chunk.chunk == chunk) {
             self.current = None;
         }
@@ -326,10 +344,14 @@ impl Chunks {
         self.current = None;
     }
 
-    /// The servers that a new chunk is to do without.
-    pub fn avoided(&mut self, now: Mono) -> Vec<ServerId> {
-        self.avoided.retain(|_, until| now < *until);
-        self.avoided.keys().copied().collect()
+    /// The servers that a new chunk is to do without, and those that it is to do without if it can.
+    pub fn avoided(&mut self, now: Mono) -> (Vec<ServerId>, Vec<ServerId>) {
+        self.avoided.retain(|_, (until, _)| now < *until);
+        let those = |fails: bool| {
+            let them = self.avoided.iter().filter(move |(_, (_, again))| *again == fails);
+            them.map(|(server, _)| *server).collect()
+        };
+        (those(true), those(false))
     }
 
     /// There are too few without them.

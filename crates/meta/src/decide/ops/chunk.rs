@@ -12,12 +12,17 @@ use bearing_types::{ChunkId, Code, ServerId};
 /// A data server with less room gets a new chunk only when there are not enough others.
 const ROOM_MIN: u64 = 64 << 20;
 
-/// A new chunk. Servers to avoid, and full ones, are taken only when there are not enough others.
-pub(super) fn open(view: &mut View, avoid: &[ServerId]) -> Decide<Body> {
+/// A new chunk. Servers that are doubted are taken where there would be too few copies without them, if they
+/// live; those to avoid, and full ones, only when there are not enough others to write at all.
+pub(super) fn open(view: &mut View, avoid: &[ServerId], doubted: &[ServerId]) -> Decide<Body> {
     let copies = usize::from(view.filesystem.data_copies.max(1));
     let at_least = copies.saturating_sub(1).max(1);
     let health = view.health;
-    let is_shunned = |server: &&ServerId| avoid.contains(server) || health.room(**server) < ROOM_MIN;
+    let now = view.now.mono;
+    let is_shunned = |server: &&ServerId| {
+        let dead = doubted.contains(server) && !health.took_lately(now, **server);
+        avoid.contains(server) || dead || health.room(**server) < ROOM_MIN
+    };
     let (mut shunned, mut servers): (Vec<ServerId>, Vec<ServerId>) =
         health.takers.iter().partition(is_shunned);
     // A server that has only just started has not heard of all yet. One that answers late would be missing in
@@ -29,11 +34,12 @@ pub(super) fn open(view: &mut View, avoid: &[ServerId]) -> Decide<Body> {
     // Turned by the id, so that primaries spread.
     let turn = if servers.is_empty() { 0 } else { id.0 as usize % servers.len() };
     servers.rotate_left(turn);
+    servers.sort_by_key(|server| doubted.contains(server));
     if servers.len() < at_least {
         // Those that the writer does not avoid first, then in turn: one of them may have room after all.
         let turn = if shunned.is_empty() { 0 } else { id.0 as usize % shunned.len() };
         shunned.rotate_left(turn);
-        shunned.sort_by_key(|server| avoid.contains(server));
+        shunned.sort_by_key(|server| (avoid.contains(server), doubted.contains(server)));
         servers.extend(shunned);
     }
     if servers.len() < at_least {

@@ -87,7 +87,7 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
             commit::decide(view, *node, *token, written, *modified)
         }
         Call::Release { node } => release::decide(view, *node),
-        Call::OpenChunk { avoid } => chunk::open(view, avoid),
+        Call::OpenChunk { avoid, doubted } => chunk::open(view, avoid, doubted),
         Call::Chunk { chunk } => chunk::show(view, *chunk),
         Call::Chunks { who, from, count_max, depth } => chunks::decide(view, who, *from, *count_max, *depth),
         Call::Xattr { node, who, name } => xattr::get(view, *node, who, name),
