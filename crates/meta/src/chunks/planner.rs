@@ -192,7 +192,9 @@ impl Planner<'_> {
         let torn = record.scanned.is_none() && is_decided && self.is_torn(chunk, record);
         let due = record.compaction_target.is_none()
             && (torn || self.scan_due(record) || self.compact_due(chunk, record));
-        (due && record.servers.iter().any(answer)).then_some(Need::Scan)
+        // Nobody is asked what is in one without a byte: its servers may have left.
+        let can_look = record.sealed == Some(0) || record.servers.iter().any(answer);
+        (due && can_look).then_some(Need::Scan)
     }
 
     /// Whether it has had its time: to be scanned for the first time, and to be compacted, which is in vain

@@ -38,6 +38,9 @@ const UNREADABLE_PAUSE: Duration = Duration::from_mins(1);
 /// A learner that answers has so long for a part. A move that is not done after so long is given up: the
 /// tablet stays, or is taken back.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A tablet is yielded anew each time that this passes: its next owner may lack the register or the epoch
+/// when it hears of it first, and meanwhile nobody serves it.
+const YIELD_AGAIN: Duration = Duration::from_millis(10);
 
 /// See the module.
 #[derive(Debug)]
@@ -466,7 +469,7 @@ impl MetaServer {
         // A member that fell silent meanwhile is swapped out, and never takes the tablet.
         let may_come = register.as_ref().is_none_or(|(_, assigned)| assigned.members.contains(&leaving.to));
         if may_come && now.mono.since(leaving.since) < PATIENCE {
-            if settled && now.mono.since(leaving.said) >= self.config.resend_interval {
+            if settled && now.mono.since(leaving.said) >= YIELD_AGAIN {
                 let to = leaving.to;
                 if !std::mem::replace(&mut leaving.yielded, true) {
                     let refused = now.mono.since(leaving.since);

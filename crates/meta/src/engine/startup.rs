@@ -184,6 +184,8 @@ impl MetaServer {
         self.assignment = Some(assignment.clone());
         self.watch_data_servers(now);
         self.weigh(now);
+        let others = self.others();
+        self.ring.servers_are(&others, &self.config);
         if self.startup.draining != draining {
             self.tablets.values_mut().for_each(|tablet| tablet.maintenance.count_anew());
         }
