@@ -10,6 +10,7 @@ use crate::explain::ExplainCommand;
 use crate::fs::Fs;
 use crate::init::Init;
 use crate::join::{JoinHost, MakeToken};
+use crate::members::MembersCommand;
 use crate::mount::{Mount, Umount};
 use crate::network::NetworkCommand;
 use crate::ring::RingCommand;
@@ -81,6 +82,12 @@ pub enum Command {
     Check(Check),
     /// Make, list or revoke secrets by which clients may take part
     Enrol(Enrol),
+    /// Show the metadata servers, have one come or leave
+    #[command(subcommand)]
+    Metadata(MembersCommand),
+    /// Show the data servers, have one come or leave
+    #[command(subcommand)]
+    Data(MembersCommand),
     /// Say that a server's disk is lost for good
     #[command(subcommand)]
     Disk(DiskCommand),

@@ -98,8 +98,8 @@ fn replace(flags: &DiskReplace) -> Result<()> {
     Ok(())
 }
 
-/// The disk of a metadata server is not given up while a tablet counts on it.
-fn refuse_if_needed(name: DaemonName, tablets: &[Tablet]) -> Result<()> {
+/// A metadata server, or its disk, is not given up while a tablet counts on it.
+pub fn refuse_if_needed(name: DaemonName, tablets: &[Tablet]) -> Result<()> {
     let server = name.server();
     let alone: Vec<&Tablet> = tablets.iter().filter(|tablet| tablet.members == [server]).collect();
     if !alone.is_empty() {

@@ -19,6 +19,7 @@ mod fs;
 mod guard;
 mod init;
 mod join;
+mod members;
 mod mount;
 mod mount_files;
 mod mounts;
@@ -40,6 +41,7 @@ mod voice;
 
 use anyhow::Result;
 use args::{Arguments, Command};
+use bearing_proto::client::ServerKind;
 use clap::Parser;
 use std::process::ExitCode;
 use voice::complain;
@@ -78,6 +80,8 @@ fn run(command: &Command) -> Result<()> {
         Command::Fs(flags) => fs::run(flags),
         Command::Check(flags) => check::run(flags),
         Command::Enrol(flags) => enrol::enrol(flags),
+        Command::Metadata(command) => members::run(ServerKind::Metadata, command),
+        Command::Data(command) => members::run(ServerKind::Data, command),
         Command::Disk(command) => disk::run(command),
         Command::Bench(command) => bench::run(command),
         Command::Completions { shell } => completions::print(*shell),

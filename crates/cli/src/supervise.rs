@@ -42,6 +42,8 @@ const START_PATIENCE: Duration = Duration::from_secs(120);
 const REGISTERS_PATIENCE: Duration = Duration::from_secs(5);
 /// How often state files are looked at while the cluster comes up.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often it is looked which servers there are.
+const SERVERS_LOOK: Duration = Duration::from_millis(500);
 /// How long children may take to stop in order.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 /// How long the mount may take when a server is dead and will not be started again: what that server should
@@ -179,11 +181,29 @@ impl Supervisor<'_> {
             }
         }
         ready(&missing)?;
-        while self.wait(None)? == Woken::Look {
+        while self.wait(Some(SERVERS_LOOK))? == Woken::Look {
             self.reap();
+            self.follow();
             self.start_due()?;
         }
         Ok(())
+    }
+
+    /// Servers come and go: `cluster.toml` says which there are.
+    fn follow(&mut self) {
+        let Ok(cluster) = Cluster::read(&self.plan.layout.cluster_file()) else { return };
+        let names: Vec<DaemonName> = cluster.daemons().into_iter().map(|daemon| daemon.name).collect();
+        let gone = |ward: &Ward| matches!(&ward.role, Role::Daemon(name) if !names.contains(name));
+        for mut ward in self.wards.extract_if(.., |ward| gone(ward)) {
+            complain!("{} left the cluster; it is stopped", ward.title());
+            stop_wards(vec![&mut ward], STOP_PATIENCE, &self.signals);
+        }
+        for name in names {
+            if !self.wards.iter().any(|ward| ward.is_server(name.server())) {
+                complain!("{name} is new in the cluster; it is started");
+                self.wards.push(Ward::new(Role::Daemon(name)));
+            }
+        }
     }
 
     /// Starts what is not started and waits until all serve; `None` when told to stop meanwhile. A server

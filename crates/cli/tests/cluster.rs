@@ -355,7 +355,7 @@ fn a_newer_description_of_the_cluster_is_refused() {
     let (_cluster, ran) = up_after("newer-cluster", |cluster| {
         let path = cluster.file("cluster.toml");
         let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text.replace("format = 3", "format = 9")).unwrap();
+        fs::write(&path, text.replace("format = 4", "format = 9")).unwrap();
     });
     assert!(ran.refused(1).contains("format version 9"));
 }

@@ -109,7 +109,7 @@ fn hosts_join_by_tokens_that_are_good_once_and_get_copies_of_everything() {
 
 #[test]
 fn what_a_careless_operator_gets_wrong_is_told_within_three_seconds() {
-    let mut hosts = Hosts::new("careless", 19_400, "::1");
+    let mut hosts = Hosts::new("careless", 19_340, "::1");
     let last = std::cell::Cell::new(Instant::now());
     let timed = |what: &str, ran: Ran, code: i32| {
         let took = last.replace(Instant::now()).elapsed();
@@ -117,9 +117,9 @@ fn what_a_careless_operator_gets_wrong_is_told_within_three_seconds() {
         ran.refused(code)
     };
     // A token of another cluster.
-    let other = Hosts::new("careless-other", 19_500, "127.0.0.1");
+    let other = Hosts::new("careless-other", 19_380, "127.0.0.1");
     let mut token = Token::parse(&other.token()).unwrap();
-    token.servers = vec!["[::1]:19401".parse().unwrap()];
+    token.servers = vec!["[::1]:19341".parse().unwrap()];
     last.set(Instant::now());
     let error = timed("another's token", hosts.join(&token.to_text(), "h2", "127.0.0.2"), 1);
     assert!(error.contains("the token is one of another cluster"), "{error}");

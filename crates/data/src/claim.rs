@@ -77,6 +77,7 @@ impl Claim {
                 | TellBody::Sessions(_)
                 | TellBody::Tablets(_)
                 | TellBody::Metrics(_)
+                | TellBody::Holders(_)
                 | TellBody::Slow,
             )
             | Err(_) => Claimed::Nothing,

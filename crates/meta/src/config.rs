@@ -94,6 +94,9 @@ pub struct Config {
     pub member_timeout: Duration,
     /// One that answers nothing is swapped out after so long without its lease: nothing is served until then.
     pub member_silence_timeout: Duration,
+    /// Servers are evened out when all tablets have had all their copies for so long: one that is only
+    /// started again has what it had by then.
+    pub balance_delay: Duration,
     /// How often neighbours on the ring ping each other.
     pub ring_ping_interval: Duration,
     /// A neighbour that was silent for so long has failed: longer than takeovers wait, so that tablets are
@@ -219,6 +222,7 @@ impl Config {
             first_grace: Duration::from_secs(2),
             member_timeout: Duration::from_secs(1),
             member_silence_timeout: Duration::from_millis(50),
+            balance_delay: Duration::from_secs(5),
             ring_ping_interval: Duration::from_millis(100),
             ring_ping_timeout: Duration::from_millis(500),
             ring_look_interval: Duration::from_millis(500),

@@ -240,6 +240,8 @@ pub enum Note {
     Counting(Block, bearing_types::Epoch, ServerId),
     /// The owner of a tablet goes on without another server that has it.
     SwappedOut(Block, ServerId, Failing),
+    /// A tablet, that was not served for so long, is left to another member.
+    Yielded(Block, ServerId, Duration),
     /// A tablet is served elsewhere from now on.
     Left(Block),
     /// The log or the store failed: nothing is accepted any more.

@@ -71,11 +71,13 @@ pub enum Mutant {
     SuffixUnderOldEpoch,
     /// A server that starts finds what the record of an epoch voids.
     VoidRuleOff,
+    /// An owner that left a tablet to another member serves it on as long as it is a member itself.
+    ServeAfterHandover,
 }
 
 impl Mutant {
     /// All of them, with the names used on command lines.
-    pub const ALL: [(&'static str, Mutant); 31] = [
+    pub const ALL: [(&'static str, Mutant); 32] = [
         ("forgotten-lease-check", Mutant::ForgottenLeaseCheck),
         ("double-execution", Mutant::DoubleExecution),
         ("wrong-sync-order", Mutant::WrongSyncOrder),
@@ -107,6 +109,7 @@ impl Mutant {
         ("no-epoch-record", Mutant::NoEpochRecord),
         ("suffix-under-old-epoch", Mutant::SuffixUnderOldEpoch),
         ("void-rule-off", Mutant::VoidRuleOff),
+        ("serve-after-handover", Mutant::ServeAfterHandover),
     ];
 
     /// Whether it shows only with several copies of each tablet.

@@ -7,6 +7,7 @@
 mod angle;
 mod arcs;
 mod assignment;
+mod balance;
 pub mod conformance;
 mod draws;
 mod load;
@@ -20,6 +21,7 @@ mod topology;
 pub use angle::{AngleSeat, KEY_BYTES, Rank, Rings, Tag, coordinate_distance};
 pub use arcs::{Arcs, Handover, NoArcs};
 pub use assignment::{Assignment, AssignmentError, Tablet};
+pub use balance::Balance;
 pub use draws::Draws;
 pub use load::Load;
 pub use parameters::{ParameterError, Parameters, within};

@@ -3,6 +3,7 @@
 use crate::client::{FilesystemRecord, ServerEntry};
 use crate::disk::DiskRecord;
 use crate::enrolment::EnrolmentName;
+use crate::holders::HoldersView;
 use crate::sessions::SessionsView;
 use crate::tablets::TabletsView;
 use bearing_placement::{Scheme, Tablet};
@@ -18,6 +19,10 @@ use std::fmt;
 pub const TABLET_PREFIX: &str = "tablet/";
 /// The key prefix of servers; `server/<id>` holds a [`crate::client::ServerEntry`].
 pub const SERVER_PREFIX: &str = "server/";
+/// The key prefix of servers that leave; `server-drain/<id>` holds a [`DrainRecord`].
+pub const DRAIN_PREFIX: &str = "server-drain/";
+/// What the keys of servers and of those that leave begin with.
+pub const SERVERS_PREFIX: &str = "server";
 /// The key prefix of named enrolments; `enrolment/<name>` holds an [`EnrolmentRecord`].
 pub const ENROLMENT_PREFIX: &str = "enrolment/";
 /// The key of the first filesystem; holds a [`crate::client::FilesystemRecord`].
@@ -41,6 +46,11 @@ pub fn server_key(server: bearing_types::ServerId) -> String {
     format!("{SERVER_PREFIX}{:08}", server.0)
 }
 
+/// The register of a server that leaves.
+pub fn drain_key(server: bearing_types::ServerId) -> String {
+    format!("{DRAIN_PREFIX}{:08}", server.0)
+}
+
 /// The register of a named enrolment.
 pub fn enrolment_key(name: &EnrolmentName) -> String {
     format!("{ENROLMENT_PREFIX}{}", name.as_str())
@@ -61,6 +71,18 @@ pub struct EnrolmentRecord {
     pub made: Wall,
     /// When it was revoked, for ever.
     pub revoked: Option<Wall>,
+}
+
+/// A server that leaves: it is given nothing more, and what it has goes to others. Without this register it
+/// stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainRecord {
+    /// The server.
+    pub server: ServerId,
+    /// When that was wanted.
+    pub since: Wall,
+    /// When it was removed, for ever: its number does not come back.
+    pub removed: Option<Wall>,
 }
 
 /// The version of the values of registers. In version 2 tablets have serials, members and learners, and
@@ -89,7 +111,7 @@ macro_rules! as_ever {
     };
 }
 
-as_ever!(ServerEntry, EnrolmentRecord, DiskRecord);
+as_ever!(ServerEntry, DrainRecord, EnrolmentRecord, DiskRecord);
 
 /// A tablet before there were serials: its owner held it alone.
 #[derive(Deserialize)]
@@ -225,6 +247,8 @@ pub enum AskCall {
     },
     /// To any server, by an operator: what its page of metrics shows.
     Metrics,
+    /// To a metadata server, by an operator: what the chunks of its tablets have on each data server.
+    Holders,
 }
 
 /// So many tablets are compared at a time.
@@ -273,6 +297,8 @@ pub enum TellBody {
     Slow,
     /// What a server does, in Prometheus' text format.
     Metrics(String),
+    /// What a metadata server knows of data servers.
+    Holders(HoldersView),
 }
 
 /// What changed under a prefix after a version.

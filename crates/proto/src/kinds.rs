@@ -113,5 +113,6 @@ kinds! {
         Compare = "compare",
         Await = "await",
         Metrics = "metrics",
+        Holders = "holders",
     }
 }

@@ -18,6 +18,7 @@ pub mod frame;
 pub mod freshness;
 pub mod grant;
 pub mod hello;
+pub mod holders;
 pub mod inspect;
 pub mod join;
 pub mod keys;

@@ -129,7 +129,11 @@ impl Registrar {
                     }),
                 }
             }
-            AskCall::Sessions | AskCall::Tablets | AskCall::Compare { .. } | AskCall::Metrics => {
+            AskCall::Sessions
+            | AskCall::Tablets
+            | AskCall::Compare { .. }
+            | AskCall::Metrics
+            | AskCall::Holders => {
                 Err(EngineError::Failed { doing: "only metadata servers know that".to_owned() })
             }
         }

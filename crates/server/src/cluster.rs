@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn a_cluster_from_before_copies_of_metadata_has_one() {
         let older =
-            |text: String| text.replace("format = 3", "format = 1").replace("metadata_copies = 2\n", "");
+            |text: String| text.replace("format = 4", "format = 1").replace("metadata_copies = 2\n", "");
         let read = written(&Cluster { id: None, ..cluster() }, older).unwrap();
         assert_eq!(read, Cluster { format: 1, id: None, metadata_copies: 1, ..cluster() });
     }
@@ -432,7 +432,7 @@ mod tests {
     #[test]
     fn a_newer_format_is_refused_by_its_number_even_with_unknown_keys() {
         let error =
-            written(&cluster(), |text| text.replace("format = 3", "format = 7\nshiny = true")).unwrap_err();
+            written(&cluster(), |text| text.replace("format = 4", "format = 7\nshiny = true")).unwrap_err();
         assert!(error.to_string().contains("format version 7"), "{error}");
     }
 

@@ -64,6 +64,9 @@ pub struct Plan {
     pub etcd: Option<EtcdFile>,
 }
 
+/// The first line of `cluster.toml`.
+const HEADING: &str = "# A Bearing cluster. Servers and clients read this file; `bearing` rewrites it when servers come or go.\n";
+
 /// Where a coordinator keeps its registers.
 pub fn registers_file(coordinator: &Path) -> PathBuf {
     coordinator.join("registers.redb")
@@ -126,9 +129,21 @@ pub fn init(layout: &Layout, plan: &Plan) -> Result<Cluster, StartError> {
             write_registers(&mut registers, &cluster, plan.tablet_bits)?;
         }
     }
-    let heading = "# A Bearing cluster. Servers and clients read this file; it is not rewritten.\n";
-    toml_file::write(&layout.cluster_file(), heading, &cluster)?;
+    rewrite(layout, &cluster)?;
     Ok(cluster)
+}
+
+/// Writes `cluster.toml`.
+pub fn rewrite(layout: &Layout, cluster: &Cluster) -> Result<(), StartError> {
+    toml_file::write(&layout.cluster_file(), HEADING, cluster)
+}
+
+/// Makes the directory of one more server of a cluster on this machine, with its configuration: like that of
+/// another one.
+pub fn add_daemon(layout: &Layout, name: DaemonName, like: DaemonName) -> Result<(), StartError> {
+    make_directory(&layout.daemon(name))?;
+    let file: DaemonFile = toml_file::read(&layout.daemon_config(like))?;
+    DaemonFile { number: name.number, ..file }.write(layout, name)
 }
 
 /// Directories with stores, but without `cluster.toml`: somebody's data whose description is lost.

@@ -7,21 +7,22 @@
 use crate::cluster::{COORDINATOR, Cluster, DaemonName, Member};
 use crate::config::DaemonConfig;
 use crate::contacts::JOIN_ASKS;
+use crate::members::Members;
 use crate::post::Post;
 use bearing_env::handshake::Sealing;
 use bearing_env::{Secret, random_u64};
 use bearing_proto::Message;
 use bearing_proto::client::{ServerEntry, ServerKind};
 use bearing_proto::coordinator::{
-    Ask, AskCall, EnrolmentRecord, Register, RegisterChanges, SERVER_PREFIX, TellBody, Told, decode_register,
-    encode_register, enrolment_key, server_key,
+    Ask, AskCall, EnrolmentRecord, Register, RegisterChanges, SERVERS_PREFIX, TellBody, Told,
+    decode_register, encode_register, enrolment_key, server_key,
 };
 use bearing_proto::enrolment::EnrolmentName;
 use bearing_proto::join::{EtcdAccess, Join, Joined, SERVERS_MAX, TOKEN_LIFE, Welcome};
 use bearing_proto::keys::{Key, joining_key};
 use bearing_seams::RegisterChange;
 use bearing_types::{Mono, Now, SessionId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -64,13 +65,13 @@ pub struct Joins {
     number: u64,
     joins: Vec<Joining>,
     /// All servers that were listed last, for `cluster.toml`.
-    listed: Vec<ServerEntry>,
+    listed: Members,
 }
 
 impl Joins {
     /// Nobody joins yet.
     pub fn new() -> Joins {
-        Joins { number: random_u64() >> 2 | JOIN_ASKS, joins: Vec::new(), listed: Vec::new() }
+        Joins { number: random_u64() >> 2 | JOIN_ASKS, joins: Vec::new(), listed: Members::default() }
     }
 
     /// When [`Joins::turn`] is due.
@@ -108,7 +109,7 @@ impl Joins {
             let (id, call) = match &joining.step {
                 Step::Token(ask) => (*ask, AskCall::Read { key: enrolment_key(&joining.token) }),
                 Step::Servers { ask, .. } => {
-                    (*ask, AskCall::Changes { prefix: SERVER_PREFIX.to_owned(), since: 0 })
+                    (*ask, AskCall::Changes { prefix: SERVERS_PREFIX.to_owned(), since: 0 })
                 }
                 Step::Swap { ask, call, .. } => (*ask, call.clone()),
                 Step::Answered(_) => continue,
@@ -171,9 +172,7 @@ impl Joins {
                 Ok(Step::Servers { ask: number, token })
             }
             (Step::Servers { token, .. }, TellBody::Registers(RegisterChanges { present, .. })) => {
-                let listed = present.iter().map(|register| decode_register::<ServerEntry>(&register.value));
-                let listed: Vec<ServerEntry> =
-                    listed.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+                let listed = Members::read(present).map_err(|error| error.to_string())?;
                 let entries = allot(&listed, &joining.join)?;
                 let mut record: EnrolmentRecord =
                     decode_register(&token.value).map_err(|error| error.to_string())?;
@@ -217,7 +216,7 @@ impl Joins {
         let key =
             |path: &Path| Secret::read(path).map(|secret| *secret.bytes()).map_err(|error| error.to_string());
         let members = |kind| -> Vec<Member> {
-            let all = self.listed.iter().chain(&servers).filter(|entry| entry.kind == kind);
+            let all = self.listed.servers.iter().chain(&servers).filter(|entry| entry.kind == kind);
             all.map(|entry| Member { number: DaemonName::of(entry.server).number, address: entry.address })
                 .collect()
         };
@@ -260,7 +259,8 @@ fn etcd_access(config: &DaemonConfig) -> Result<Option<EtcdAccess>, String> {
 }
 
 /// Numbers for the servers of a host: after those that there are.
-fn allot(listed: &[ServerEntry], join: &Join) -> Result<Vec<ServerEntry>, String> {
+fn allot(members: &Members, join: &Join) -> Result<Vec<ServerEntry>, String> {
+    let listed = &members.servers;
     if join.metadata.is_empty() && join.data.is_empty() {
         return Err("it brings no server; give --metadata or --data".to_owned());
     }
@@ -284,13 +284,7 @@ fn allot(listed: &[ServerEntry], join: &Join) -> Result<Vec<ServerEntry>, String
         listed.iter().map(|entry| (entry.address, DaemonName::of(entry.server).to_string())).collect();
     let mut entries = Vec::new();
     for (kind, addresses) in [(ServerKind::Metadata, &join.metadata), (ServerKind::Data, &join.data)] {
-        let numbers: BTreeSet<u32> = listed
-            .iter()
-            .filter(|entry| entry.kind == kind)
-            .map(|entry| DaemonName::of(entry.server).number)
-            .collect();
-        let first = numbers.last().map_or(1, |last| last + 1);
-        for (number, address) in (first..).zip(addresses) {
+        for (number, address) in (members.next_number(kind)..).zip(addresses) {
             let name = DaemonName { kind, number };
             if number >= crate::cluster::SERVERS_MAX {
                 return Err(format!(
@@ -310,6 +304,8 @@ fn allot(listed: &[ServerEntry], join: &Join) -> Result<Vec<ServerEntry>, String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bearing_proto::coordinator::DrainRecord;
+    use bearing_types::Wall;
 
     fn entry(kind: ServerKind, number: u32, address: &str) -> ServerEntry {
         let server = DaemonName { kind, number }.server();
@@ -323,11 +319,14 @@ mod tests {
 
     #[test]
     fn new_servers_are_numbered_after_those_of_their_kind_and_no_number_comes_back() {
-        let listed = [
+        let servers = vec![
             entry(ServerKind::Metadata, 1, "10.0.0.1:1"),
             entry(ServerKind::Metadata, 4, "10.0.0.1:2"),
-            entry(ServerKind::Data, 2, "10.0.0.1:3"),
+            entry(ServerKind::Data, 1, "10.0.0.1:3"),
         ];
+        let removed = DaemonName { kind: ServerKind::Data, number: 2 }.server();
+        let drains = vec![DrainRecord { server: removed, since: Wall(1), removed: Some(Wall(2)) }];
+        let listed = Members { servers, drains };
         let allotted = allot(&listed, &join(&["10.0.0.2:1", "10.0.0.2:2"], &["10.0.0.2:3"])).unwrap();
         let expected = [
             entry(ServerKind::Metadata, 5, "10.0.0.2:1"),
@@ -339,7 +338,8 @@ mod tests {
 
     #[test]
     fn an_address_of_another_server_and_no_server_at_all_are_refused() {
-        let listed = [entry(ServerKind::Data, 2, "10.0.0.1:3")];
+        let servers = vec![entry(ServerKind::Data, 2, "10.0.0.1:3")];
+        let listed = Members { servers, drains: Vec::new() };
         let error = allot(&listed, &join(&["10.0.0.1:3"], &[])).unwrap_err();
         assert!(error.contains("10.0.0.1:3 is data-2's already"), "{error}");
         let error = allot(&listed, &join(&["10.0.0.2:1"], &["10.0.0.2:1"])).unwrap_err();

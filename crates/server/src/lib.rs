@@ -20,6 +20,7 @@ pub mod init;
 pub mod joined;
 mod joins;
 mod log_thread;
+pub mod members;
 mod metadata;
 pub mod metrics;
 mod notify;

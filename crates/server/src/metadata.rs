@@ -194,6 +194,7 @@ impl Driver for TabletKeeper {
             let result = match call {
                 AskCall::Sessions => Ok(TellBody::Sessions(self.machine.sessions())),
                 AskCall::Tablets => Ok(TellBody::Tablets(self.machine.tablets(now.mono))),
+                AskCall::Holders => Ok(TellBody::Holders(self.machine.holders())),
                 AskCall::Compare { tablets } => {
                     self.step(now, Event::Compare(tablets), post)?;
                     self.disk.begin(now.mono);
@@ -384,6 +385,9 @@ impl TabletKeeper {
             }
             Note::SwappedOut(tablet, server, why) => {
                 self.changes.without.entry(server).or_insert((why, Vec::new())).1.push(tablet);
+            }
+            Note::Yielded(tablet, to, _) => {
+                tracing::info!("tablet {tablet} is left to {}", DaemonName::of(to));
             }
             Note::Left(tablet) => self.changes.left.push(tablet),
             Note::Failed(reason) => {

@@ -66,7 +66,11 @@ impl Registers {
                 | AskCall::Changes { .. }
                 | AskCall::Await { .. }
                 | AskCall::Swap { .. } => true,
-                AskCall::Sessions | AskCall::Tablets | AskCall::Metrics | AskCall::Compare { .. } => false,
+                AskCall::Sessions
+                | AskCall::Tablets
+                | AskCall::Metrics
+                | AskCall::Compare { .. }
+                | AskCall::Holders => false,
             };
             if is_of_registers {
                 self.desk.ask(asker, ask.clone());

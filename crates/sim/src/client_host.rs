@@ -725,7 +725,11 @@ impl ClientHost {
                 }
                 worker::writes_lost(self, node);
             }
-            Note::SessionOpen(_) | Note::MapTaken(_) | Note::ChunkLost(_) | Note::ReplicaPassedOver(_) => {}
+            Note::SessionOpen(_)
+            | Note::MapTaken(_)
+            | Note::ChunkLost(_)
+            | Note::ReplicaPassedOver(_)
+            | Note::Looked { .. } => {}
         }
     }
 

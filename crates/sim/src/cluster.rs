@@ -6,6 +6,7 @@ use bearing_proto::client::{FilesystemRecord, ServerEntry, ServerKind};
 use bearing_proto::coordinator::{FILESYSTEM_KEY, encode_register, server_key, tablet_key};
 use bearing_seams::{Coordinator, MemCoordinator, RegisterChange};
 use bearing_types::{FilesystemId, NameKey, NodeId, ServerId};
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// The coordinator's id.
@@ -14,8 +15,8 @@ pub const COORDINATOR: ServerId = ServerId(1_000_000);
 pub const COORDINATOR_HOST: HostId = HostId(0);
 /// Metadata servers.
 pub const METADATA: u8 = 5;
-/// Data servers.
-pub const DATA: u8 = 3;
+/// Data servers; the last one comes later, if at all.
+pub const DATA: u8 = 4;
 /// Copies of written data.
 pub const COPIES: u8 = 2;
 
@@ -88,12 +89,24 @@ impl Hosts {
         (METADATA + DATA + 1..1 + METADATA + DATA + self.clients).map(HostId)
     }
 
-    /// A new cluster's registers.
+    /// How a server is registered.
+    pub fn entry(self, host: HostId) -> Option<ServerEntry> {
+        let (server, kind) = match self.role(host) {
+            Role::Metadata(server) => (server, ServerKind::Metadata),
+            Role::Data(server) => (server, ServerKind::Data),
+            Role::Coordinator | Role::Client(_) => return None,
+        };
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 9000 + u16::from(host.0)));
+        Some(ServerEntry { server, kind, address })
+    }
+
+    /// A new cluster's registers, without servers that are to come later.
     pub fn registers(
         self,
         scheme: Scheme,
         (tablet_bits, copies): (u8, u8),
         name_key: NameKey,
+        absent: &BTreeSet<HostId>,
     ) -> MemCoordinator {
         let mut coordinator = MemCoordinator::new();
         let mut put = |key: &str, value: Vec<u8>| {
@@ -101,17 +114,12 @@ impl Hosts {
             coordinator.swap(&[change]).expect("registers in memory do not fail");
         };
         let mut owners = Vec::new();
-        for host in self.metadata().chain(self.data()) {
-            let (server, kind) = match self.role(host) {
-                Role::Metadata(server) => (server, ServerKind::Metadata),
-                Role::Data(server) => (server, ServerKind::Data),
-                Role::Coordinator | Role::Client(_) => unreachable!("only servers are listed"),
-            };
-            if kind == ServerKind::Metadata {
-                owners.push(server);
+        for host in self.metadata().chain(self.data()).filter(|host| !absent.contains(host)) {
+            let Some(entry) = self.entry(host) else { continue };
+            if entry.kind == ServerKind::Metadata {
+                owners.push(entry.server);
             }
-            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 9000 + u16::from(host.0)));
-            put(&server_key(server), encode_register(&ServerEntry { server, kind, address }));
+            put(&server_key(entry.server), encode_register(&entry));
         }
         let assignment =
             Assignment::even(&owners, tablet_bits, usize::from(copies)).expect("a few servers and tablets");

@@ -64,6 +64,8 @@ pub enum Promise {
     InTime,
     /// When nothing is wrong any more, the neighbours of a server on the ring are those that are there.
     Linked,
+    /// When nothing is wrong any more, servers have as many tablets one as another, and who leaves has none.
+    Even,
     /// What a client decides in a delegated directory its servers do.
     DecidedAlike,
     /// No machine stops because it does not know what to do.

@@ -197,7 +197,8 @@ impl CoordinatorHost {
         self.tablets().iter().any(named)
     }
 
-    fn tablets(&mut self) -> Vec<Tablet> {
+    /// All tablets.
+    pub fn tablets(&mut self) -> Vec<Tablet> {
         let registers = self.newest.as_mut().unwrap_or(&mut self.registers);
         let changes = registers.changes(TABLET_PREFIX, 0).expect("registers in memory are listed");
         changes.found.present.iter().filter_map(|entry| decode_register(&entry.value).ok()).collect()
@@ -215,6 +216,35 @@ impl CoordinatorHost {
             let gone = self.registers.swap(&[RegisterChange::new(key, Some(entry.version), None)]);
             assert!(matches!(gone, Ok(Swap::Done(_))), "nobody else writes meanwhile");
         }
+    }
+
+    /// An operator changes registers. Whether they could be: not if older ones are in their place.
+    pub fn change(&mut self, world: &mut World, wanted: &[(String, Option<Vec<u8>>)]) -> bool {
+        if self.newest.is_some() || !world.is_up(COORDINATOR_HOST) {
+            return false;
+        }
+        let mut changes = Vec::new();
+        for (key, value) in wanted {
+            let there = self.registers.read(key).expect("registers in memory are read");
+            changes.push(RegisterChange::new(key, there.map(|entry| entry.version), value.clone()));
+        }
+        let ask = Ask { id: 0, call: AskCall::Swap { changes } };
+        let told = self.registrar.answer(&mut self.registers, COORDINATOR, ask);
+        let swapped = told.map(|told| told.result);
+        assert!(matches!(swapped, Some(Ok(TellBody::Swapped(_)))), "nobody else writes meanwhile");
+        for (asker, told) in self.registrar.news(&mut self.registers) {
+            self.unanswered.answered(asker, told.id);
+            self.tell(world, asker, told);
+        }
+        self.post.flush(world);
+        true
+    }
+
+    /// How many of the tablets have each server for their owner, and how many for a member.
+    pub fn spread(&mut self, server: ServerId) -> (usize, usize) {
+        let tablets = self.tablets();
+        let owned = tablets.iter().filter(|tablet| tablet.owner == server).count();
+        (owned, tablets.iter().filter(|tablet| tablet.members.contains(&server)).count())
     }
 
     /// A question was worked on for long enough.

@@ -121,7 +121,7 @@ impl Sim {
                 let tablets = self.coordinator.tablets_of(server);
                 self.metadata[index_of(host, 1)].give_wrong_disk(&mut self.world, kind, &tablets)
             }
-            // One that has not registered its disk yet may get another one.
+            // See `may_lose_disk`.
             Role::Data(server) if !self.coordinator.has_disk(server) => false,
             _ => self.data[index_of(host, 1 + METADATA)].empty_disk(&mut self.world),
         };
@@ -191,7 +191,13 @@ impl Sim {
 
     fn may_lose_disk(&mut self, host: HostId) -> bool {
         let wrong = self.data.iter().any(crate::data_host::DataHost::has_wrong_disk);
-        self.lost.is_none() && self.away.is_none() && !wrong && self.can_do_without(host)
+        // One that has not registered its disk yet may be given another one before its question is answered.
+        let registered = match self.hosts.role(host) {
+            Role::Data(server) => self.coordinator.has_disk(server),
+            _ => true,
+        };
+        let gone = self.servers.absent.contains(&host) || !registered;
+        !gone && self.lost.is_none() && self.away.is_none() && !wrong && self.can_do_without(host)
     }
 
     /// A person who changes registers sees first that they are not the newest.

@@ -43,6 +43,7 @@ impl Audit {
                 self.kill(sim, host, file);
             }
         }
+        self.leave(sim);
         self.start_late(sim);
         self.stay_away(sim, &files);
         sim.run_for(QUIET);

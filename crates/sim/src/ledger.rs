@@ -20,6 +20,7 @@ use bearing_seams::LoggedRecord;
 use bearing_types::{Block, ChunkId, Epoch, LogIndex, Mono, Name, NodeId, Position, SessionId, TabletSerial};
 use bearing_workload::{RequestId, WitnessEvent, WitnessKind};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// See the module.
 #[derive(Default)]
@@ -43,6 +44,10 @@ pub struct Ledger {
     /// What stores had of tablets as of an entry, as the first server said that told.
     digests: BTreeMap<(TabletSerial, LogIndex), (HostId, Digest)>,
     committed: BTreeSet<RequestId>,
+    /// Tablets that were left to another member, and since when they are not served.
+    yielded: BTreeMap<Block, u64>,
+    /// How long tablets were not served that others took over so, in nanoseconds, since this was last taken.
+    pub handed_over: Vec<(Block, u64)>,
     /// Queued drops of links on their way: whose they are.
     owed: BTreeMap<ItemId, RequestId>,
     /// Items that were executed.
@@ -156,11 +161,20 @@ impl Ledger {
         self.lines.entry(tablet).or_default().counts(epoch, host);
     }
 
+    /// A server says that it leaves a tablet, which was not served for so long, to another one.
+    pub fn yielded(&mut self, world: &mut World, tablet: Block, refused: Duration) {
+        world.counts.add("meta: tablets left to another member");
+        self.yielded.insert(tablet, world.now().0 - refused.as_nanos() as u64);
+    }
+
     /// A server says that it serves a tablet.
     pub fn serving(&mut self, world: &World, host: HostId, tablet: Block, epoch: Epoch) {
         let line = self.lines.entry(tablet).or_default();
         let newest = line.owners.last_key_value().map(|(newest, owner)| (*newest, *owner));
         line.owners.insert(epoch, host);
+        if let Some(since) = self.yielded.remove(&tablet) {
+            self.handed_over.push((tablet, world.now().0 - since));
+        }
         // One that has other members, and does not know yet that it lost them, can say nothing to anybody.
         let late = |newest| newest > epoch && line.has_others(epoch);
         if let Some((newest, owner)) = newest.filter(|(newest, _)| *newest >= epoch && !late(*newest)) {

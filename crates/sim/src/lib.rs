@@ -38,6 +38,7 @@ mod post;
 mod program;
 mod recorder;
 mod ring;
+mod servers;
 mod sim;
 mod tree;
 mod witness;

@@ -103,7 +103,8 @@ impl Sim {
 
     /// A data server dies and never comes back, if nothing is lost with it.
     pub(crate) fn lose(&mut self, host: HostId) {
-        if self.lost.is_some() || self.away.is_some() || !self.can_do_without(host) {
+        let gone = self.servers.absent.contains(&host);
+        if gone || self.lost.is_some() || self.away.is_some() || !self.can_do_without(host) {
             return;
         }
         self.world.counts.add("fault: a data server is lost for good");
@@ -164,7 +165,10 @@ impl Sim {
                 wrong.extend(self.wrong_copies(*chunk, record, length));
             }
         }
-        let hosts: Vec<HostId> = self.hosts.data().filter(|host| Some(*host) != self.lost).collect();
+        let leaving = self.leaving_data().into_iter();
+        wrong.extend(leaving.map(|host| (Promise::Even, format!("{host:?} leaves, and chunks count on it"))));
+        let there = |host: &HostId| Some(*host) != self.lost && !self.servers.absent.contains(host);
+        let hosts: Vec<HostId> = self.hosts.data().filter(there).collect();
         for host in hosts {
             let Role::Data(server) = self.hosts.role(host) else { continue };
             for (chunk, sealed) in self.data[usize::from(host.0 - 1 - METADATA)].chunks() {

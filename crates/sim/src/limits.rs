@@ -14,6 +14,7 @@ pub struct Limits {
     opens_per_session: usize,
     id_range: u32,
     jobs: usize,
+    balance_delay: Duration,
 }
 
 impl Limits {
@@ -23,7 +24,10 @@ impl Limits {
         let opens_per_session = if rng.chance(1, 2) { 1000 } else { rng.between(2, 20) as usize };
         let id_range = rng.between(16, 200) as u32;
         let jobs = if rng.chance(1, 4) { 8192 } else { rng.between(60, 120) as usize };
-        Limits { lease_holders, opens_per_session, id_range, jobs }
+        // Sometimes so short that servers are evened out in the midst of faults.
+        let balance_delay =
+            Duration::from_millis(if rng.chance(1, 2) { 5000 } else { rng.between(50, 1000) });
+        Limits { lease_holders, opens_per_session, id_range, jobs, balance_delay }
     }
 
     /// What a server is configured with where directories are delegated, or are not.
@@ -53,6 +57,7 @@ impl Limits {
         config.sweep_interval = Duration::from_millis(300);
         config.compact_bytes_min = 1;
         config.closed_mark_ttl = Duration::from_secs(600);
+        config.balance_delay = self.balance_delay;
         config.lease_holders_max = self.lease_holders;
         config.opens_per_session_max = self.opens_per_session;
         config.reserve_bytes = RESERVE_BYTES;

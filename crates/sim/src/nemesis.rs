@@ -62,6 +62,8 @@ pub enum Act {
     FailSync(HostId),
     /// A tablet, drawn by this number, shall be served by another server.
     Move(u64, ServerId),
+    /// A server comes, leaves or stays after all, drawn by this number.
+    Members(u64),
     /// The disks of these data servers are full, for so many nanoseconds.
     Fill(Vec<HostId>, u64),
     /// The disk of a data server takes no further files, for so many nanoseconds, and says that it has room.
@@ -136,6 +138,7 @@ impl Act {
             Act::Clock(..) => "a clock is turned",
             Act::FailSync(_) => "a sync will fail",
             Act::Move(..) => "a tablet is moved",
+            Act::Members(_) => "servers come and go",
             Act::Lose(_) => "a data server shall be lost",
             Act::CopyDisk(_) => "a metadata disk is copied",
             Act::WrongDisk(..) => "a metadata server shall get another disk",
@@ -247,7 +250,7 @@ impl Nemesis {
         let spell = self.spell();
         let weights = [
             50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 45, 4, 40, 20, 25, 18, 4, 10, 8, 8,
-            8, 8, 6, 25, 8, 20, 8, 20, 8, 12,
+            8, 8, 6, 25, 8, 20, 8, 20, 8, 12, 40,
         ];
         match self.rng.weighted(&weights) {
             0 => Act::Crash(self.one_of(hosts.metadata()), downtime),
@@ -285,7 +288,8 @@ impl Nemesis {
             32 => Act::CutFromHome(self.rng.next(), self.rng.between(33_000, 50_000) * MILLISECOND),
             33 => Act::OlderRegisters(self.rng.next(), self.rng.between(3, 20) * SECOND),
             34 => Act::Unheard(self.rng.next(), self.rng.between(1, 40) * MILLISECOND, spell),
-            _ => Act::Spoil(self.one_of(hosts.metadata()), self.rng.next(), spell),
+            35 => Act::Spoil(self.one_of(hosts.metadata()), self.rng.next(), spell),
+            _ => Act::Members(self.rng.next()),
         }
     }
 

@@ -16,6 +16,7 @@ use crate::nemesis::{Act, Crowded, Nemesis};
 use crate::network::{HostId, Weather};
 use crate::options::Options;
 use crate::recorder::Recorder;
+use crate::servers::Servers;
 use crate::world::{Happening, World};
 use bearing_client::Operation;
 use bearing_placement::{Scheme, position_of_session};
@@ -64,6 +65,8 @@ pub struct Sim {
     pub(crate) data: Vec<DataHost>,
     /// The clients.
     pub clients: Vec<ClientHost>,
+    /// Which servers are to come, and which leave.
+    pub(crate) servers: Servers,
     /// The data server that never comes back.
     pub(crate) lost: Option<HostId>,
     /// The data server that is away for so long that it counts as lost.
@@ -142,7 +145,9 @@ impl Sim {
         let scheme =
             if rng.chance(1, 4) && !options.delegations { Scheme::Hash } else { Scheme::AnglecutHashed };
         let tablets = (rng.between(3, 4) as u8, options.copies);
-        let registers = hosts.registers(options.scheme.unwrap_or(scheme), tablets, NameKey(rng.next()));
+        let servers = Servers::draw(&mut rng, hosts);
+        let scheme = options.scheme.unwrap_or(scheme);
+        let registers = hosts.registers(scheme, tablets, NameKey(rng.next()), &servers.absent);
         let (planted, delegations) = (options.planted, options.delegations);
         let workers = *rng.pick(&WORKERS).expect("there are some");
         world.counts.add(match workers {
@@ -166,6 +171,7 @@ impl Sim {
             metadata,
             data,
             clients,
+            servers,
             lost: None,
             away: None,
             older_disks: std::collections::BTreeSet::new(),
@@ -231,6 +237,7 @@ impl Sim {
         self.end_faults();
         self.expect_service();
         self.expect_copies();
+        self.expect_evenness();
         let end = self.world.now().0 + DRAIN_MAX;
         self.run_until(end, |sim| sim.clients.iter().all(ClientHost::is_idle));
         for client in self.clients.iter().filter(|client| !client.is_idle()) {
@@ -516,7 +523,7 @@ impl Sim {
 
     /// Starts a host, unless it runs.
     pub(crate) fn start(&mut self, host: HostId) {
-        if self.world.is_up(host) || self.lost == Some(host) {
+        if self.world.is_up(host) || self.lost == Some(host) || self.servers.absent.contains(&host) {
             return;
         }
         self.world.tell(|| format!("{host:?} starts"));
@@ -659,6 +666,7 @@ impl Sim {
                 Role::Coordinator | Role::Client(_) => {}
             },
             Act::Move(number, to) => self.move_tablet(number, to),
+            Act::Members(number) => self.change_servers(number),
             Act::Fill(disks, spell) => {
                 self.recorder.disks_were_full = true;
                 self.set_full(&disks, true);

@@ -58,6 +58,9 @@ pub struct SoakArgs {
     /// Kills of metadata servers whose outages are timed
     #[arg(long, default_value_t = 20)]
     outages: u64,
+    /// How often servers come and leave
+    #[arg(long, default_value_t = 5)]
+    rounds: u64,
     /// Their cluster is coordinated by etcd
     #[arg(long)]
     etcd: bool,
@@ -113,6 +116,8 @@ enum Soak {
     Outages,
     /// etcd's members killed, one and two at a time, and slow, under two clients that work
     Etcd,
+    /// Servers come and leave under two mounts that work
+    Members,
     /// xfstests, with delegated directories and without: what fails is what is known to fail
     Xfstests,
 }
@@ -130,7 +135,9 @@ impl Soak {
             Soak::Mixed => include_str!("mixed.sh"),
             Soak::Rsync => include_str!("rsync.sh"),
             Soak::Pjdfstest => include_str!("pjdfstest.sh"),
-            Soak::PowerCuts | Soak::Kills | Soak::Outages | Soak::Etcd | Soak::Xfstests => return None,
+            Soak::PowerCuts | Soak::Kills | Soak::Outages | Soak::Etcd | Soak::Members | Soak::Xfstests => {
+                return None;
+            }
         })
     }
 
@@ -139,7 +146,7 @@ impl Soak {
         match self {
             Soak::Sqlite | Soak::Stress | Soak::Cargo => "locks=local",
             Soak::Fsx | Soak::Git | Soak::Fio | Soak::Mixed | Soak::Rsync | Soak::Pjdfstest => "",
-            Soak::PowerCuts | Soak::Kills | Soak::Outages | Soak::Etcd | Soak::Xfstests => "",
+            Soak::PowerCuts | Soak::Kills | Soak::Outages | Soak::Etcd | Soak::Members | Soak::Xfstests => "",
         }
     }
 }
@@ -199,6 +206,7 @@ fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<(
             }
             Soak::Etcd => etcd::run(root, program, args.etcd_kills, args.seed),
             Soak::Xfstests => run_xfstests(root, program, args),
+            Soak::Members => members(root, args.rounds),
             _ => power_cuts::run(root, program, args.cuts, args.seed),
         };
     };
@@ -238,6 +246,13 @@ fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<(
         bail!("nobody was killed, but servers were taken for dead:\n{}", takeovers.join("\n"));
     }
     Ok(())
+}
+
+/// The test of the command line, more often.
+fn members(root: &Path, rounds: u64) -> Result<()> {
+    let mut test = Command::new(crate::cargo::cargo());
+    test.args(["test", "--quiet", "-p", "bearing-cli", "--test", "members", "--", "--nocapture"]);
+    ran(test.current_dir(root).env("BEARING_ROUNDS", rounds.to_string()))
 }
 
 fn run_xfstests(root: &Path, program: &Path, args: &SoakArgs) -> Result<()> {

@@ -255,6 +255,16 @@ impl FingerServer {
         there.into_iter().map(|peer| peer.server).collect()
     }
 
+    /// All that its messages may name, itself left out: those that it takes for gone too, until all who have
+    /// to know have acknowledged that.
+    pub fn named(&self) -> impl Iterator<Item = ServerId> + '_ {
+        let Neighbours { fpd, pd, sc, nsc } = self.neighbours;
+        let known = self.fingers.iter().flat_map(|finger| [finger.owner, finger.next]);
+        let gone = self.gone.iter().map(|(gone, ..)| *gone);
+        let all = known.chain([sc, nsc, pd, fpd]).chain(gone);
+        all.map(|peer| peer.server).filter(|server| *server != self.me.server)
+    }
+
     /// Where a finger's range begins.
     pub(super) fn start(&self, index: usize) -> Position {
         let distance = 1u64 << (64 - self.fingers.len() + index);

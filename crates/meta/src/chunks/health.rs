@@ -23,6 +23,8 @@ const TOLD_MAX: usize = 64 << 10;
 /// One data server.
 #[derive(Debug)]
 pub(crate) struct DataServer {
+    /// It leaves: it gets no chunk more, and what it holds shall be held by others.
+    leaves: bool,
     pinged: Option<Mono>,
     /// When it last said anything; before that, when it became known.
     heard: Mono,
@@ -64,11 +66,12 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// These are the cluster's data servers.
-    pub fn servers_are(&mut self, now: Mono, servers: BTreeSet<ServerId>) {
-        self.servers.retain(|server, _| servers.contains(server));
-        for server in servers {
-            self.servers.entry(server).or_insert_with(|| DataServer {
+    /// These are the cluster's data servers, and whether each leaves.
+    pub fn servers_are(&mut self, now: Mono, servers: BTreeMap<ServerId, bool>) {
+        self.servers.retain(|server, _| servers.contains_key(server));
+        for (server, leaves) in servers {
+            let state = self.servers.entry(server).or_insert_with(|| DataServer {
+                leaves,
                 pinged: None,
                 heard: now,
                 answered: false,
@@ -82,11 +85,13 @@ impl Health {
                 missing: BTreeSet::new(),
                 told: BTreeSet::new(),
             });
+            state.leaves = leaves;
+            self.takers.retain(|taker| *taker != server || !leaves);
         }
     }
 
     /// Bytes used and free on all servers. What is free on a filesystem is free once, however many servers
-    /// lie on it.
+    /// lie on it; and where a server leaves, nothing is.
     pub fn space(&self) -> (u64, u64) {
         let mut used: u64 = 0;
         let mut alone: u64 = 0;
@@ -94,6 +99,7 @@ impl Health {
         for state in self.servers.values() {
             used = used.saturating_add(state.used);
             match state.filesystem {
+                _ if state.leaves => {}
                 // They looked one after the other; the later ones saw what the earlier ones did.
                 Some(filesystem) => {
                     let free = shared.entry(filesystem).or_insert(state.free);
@@ -120,7 +126,7 @@ impl Health {
                 state.pinged = Some(now);
                 due.push(*server);
             }
-            if state.takes.is_some_and(|answered| now.since(answered) < PING_LOST) {
+            if !state.leaves && state.takes.is_some_and(|answered| now.since(answered) < PING_LOST) {
                 takers.push(*server);
                 *room_short |= state.free < state.used / SHORT_PART;
             }
@@ -168,7 +174,7 @@ impl Health {
                 state.filesystem = *filesystem;
                 state.life = Some(*life);
                 state.damaged = damaged.iter().copied().collect();
-                if !self.takers.contains(&server) {
+                if !state.leaves && !self.takers.contains(&server) {
                     self.takers.push(server);
                     self.takers.sort();
                 }
@@ -272,6 +278,16 @@ impl Health {
     /// It was taken out of the cluster. Nobody is, as long as the servers are not known.
     pub fn is_unknown(&self, server: ServerId) -> bool {
         !self.servers.is_empty() && !self.servers.contains_key(&server)
+    }
+
+    /// What it holds is to be held by others.
+    pub fn leaves(&self, server: ServerId) -> bool {
+        self.servers.get(&server).is_some_and(|state| state.leaves)
+    }
+
+    /// Bytes used and free on a server, as it said last.
+    pub fn space_of(&self, server: ServerId) -> (u64, u64) {
+        self.servers.get(&server).map_or((0, 0), |state| (state.used, state.free))
     }
 
     pub fn is_damaged(&self, server: ServerId, chunk: ChunkId) -> bool {

@@ -38,11 +38,20 @@ impl Planner<'_> {
         good.copied().collect()
     }
 
-    /// Copies that a sealed chunk lacks. One without a byte needs none.
+    /// Whether a replica is to go when another one is there: what is lost or damaged before what is left.
+    pub fn replaced(&self, record: &ChunkRecord, chunk: ChunkId, but: ServerId) -> Option<usize> {
+        let others = || record.servers.iter().enumerate().filter(|(_, server)| **server != but);
+        let bad = others().find(|(_, server)| self.is_bad(**server, chunk));
+        bad.or_else(|| others().find(|(_, server)| self.health.leaves(**server))).map(|(place, _)| place)
+    }
+
+    /// Copies that a sealed chunk lacks. One without a byte needs none, and one on a server that leaves is
+    /// to be made elsewhere.
     pub fn lacks(&self, chunk: ChunkId, record: &ChunkRecord) -> usize {
         match record.sealed {
             Some(length) if length > 0 && !record.deleting && !record.is_in_the_making() => {
-                self.copies.saturating_sub(self.good(chunk, record).len())
+                let good = self.good(chunk, record).into_iter();
+                self.copies.saturating_sub(good.filter(|server| !self.health.leaves(*server)).count())
             }
             Some(_) | None => 0,
         }
@@ -142,19 +151,21 @@ impl Planner<'_> {
         let Some(_) = record.sealed else {
             let over = self.now >= record.opened.after(self.config.chunk_ttl);
             let lost = record.servers.iter().any(|server| self.health.is_lost(*server));
+            let leaves = record.servers.iter().any(|server| self.health.leaves(*server));
             let mut answering = record.servers.iter().map(|server| self.health.answers(*server));
             // One that is away for a moment may have more than the others. For a finished chunk there is no
             // hurry.
             let due = match over || lost {
                 true => answering.any(|answers| answers),
-                false => self.is_done(record) && answering.all(|answers| answers),
+                false => (leaves || self.is_done(record)) && answering.all(|answers| answers),
             };
             return due.then_some(Need::Seal);
         };
         if record.is_in_the_making() {
             return Some(Need::Make);
         }
-        if record.former.iter().any(reachable) {
+        let is_done_there = |server: &&ServerId| !(self.health.leaves(**server) && self.has_writer(record));
+        if record.former.iter().filter(is_done_there).any(reachable) {
             return Some(Need::Forget);
         }
         self.wanted_besides(chunk, record)
@@ -181,7 +192,9 @@ impl Planner<'_> {
         let torn = record.scanned.is_none() && is_decided && self.is_torn(chunk, record);
         let due = record.compaction_target.is_none()
             && (torn || self.scan_due(record) || self.compact_due(chunk, record));
-        (due && record.servers.iter().any(answer)).then_some(Need::Scan)
+        // Nobody is asked what is in one without a byte: its servers may have left.
+        let can_look = record.sealed == Some(0) || record.servers.iter().any(answer);
+        (due && can_look).then_some(Need::Scan)
     }
 
     /// Whether it has had its time: to be scanned for the first time, and to be compacted, which is in vain
@@ -196,6 +209,12 @@ impl Planner<'_> {
                 self.now >= record.opened.after(self.config.chunk_ttl + self.config.writer_patience + delay)
             }
         }
+    }
+
+    /// Whether its writer may come yet to append to it. It would wait for a server that left; one that is
+    /// there says that the chunk is sealed.
+    pub fn has_writer(&self, record: &ChunkRecord) -> bool {
+        record.finished.is_none() && self.now < record.opened.after(self.config.chunk_ttl)
     }
 
     /// Whether a chunk that is not sealed can be, for what its writer has said.

@@ -1,6 +1,8 @@
 //! What is known of one tablet's chunks, and what a job came to.
 
+use super::Health;
 use super::inventory::Inventory;
+use bearing_proto::holders::Held;
 use bearing_types::{ChunkId, Mono, Now, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -109,6 +111,11 @@ pub(crate) struct Maintenance {
     /// Of the round under way, and of the last whole one.
     pub counting: ChunkTally,
     pub counted: ChunkTally,
+    /// What data servers have, of the round under way, and whether that began since servers that leave were
+    /// last others; and of the last such whole round.
+    pub holding: BTreeMap<ServerId, Held>,
+    pub is_fresh: bool,
+    pub held: Option<BTreeMap<ServerId, Held>>,
     /// Copies under way, with the bytes that are done.
     pub copying: BTreeMap<ChunkId, u64>,
     /// Heirs in the making.
@@ -124,10 +131,32 @@ impl Maintenance {
             listed: BTreeMap::new(),
             counting: ChunkTally::default(),
             counted: ChunkTally::default(),
+            holding: BTreeMap::new(),
+            is_fresh: false,
+            held: None,
             copying: BTreeMap::new(),
             making: BTreeSet::new(),
             inventory: Inventory::default(),
         }
+    }
+
+    /// A round begins.
+    pub fn begin_round(&mut self, health: &Health) {
+        (self.holding, self.is_fresh) = (BTreeMap::new(), true);
+        self.inventory.begin(health);
+    }
+
+    /// It is over.
+    pub fn end_round(&mut self, health: &Health) {
+        self.from = ChunkId(0);
+        self.counted = std::mem::take(&mut self.counting);
+        self.held = Some(std::mem::take(&mut self.holding)).filter(|_| self.is_fresh);
+        self.inventory.end(health);
+    }
+
+    /// Other servers leave: what was counted before says nothing of them.
+    pub fn count_anew(&mut self) {
+        (self.held, self.is_fresh) = (None, false);
     }
 
     /// Whether so many chunks are listed that no further ones are looked for.

@@ -23,7 +23,16 @@ impl MetaServer {
             return true;
         }
         let yielded = matches!(&tablet.phase, Phase::Leaving(leaving) if leaving.yielded);
+        if self.serves_on(tablet) {
+            return true;
+        }
         !yielded && tablet.log.members.rely(&self.pairs, self.awake, &self.config)
+    }
+
+    /// The planted bug.
+    pub(crate) fn serves_on(&self, tablet: &Tablet) -> bool {
+        let yielded = matches!(&tablet.phase, Phase::Leaving(leaving) if leaving.yielded);
+        yielded && self.config.planted(Mutant::ServeAfterHandover)
     }
 
     // --- from a tablet ---

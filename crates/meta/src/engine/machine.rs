@@ -22,7 +22,7 @@ use crate::tablet::Tablet;
 use crate::view::Ids;
 use crate::words::JobId;
 use bearing_lookup::ClientMap;
-use bearing_placement::Assignment;
+use bearing_placement::{Assignment, Balance};
 use bearing_proto::client::{Answer, FilesystemRecord, ServerEntry};
 use bearing_proto::keys::ServerKeys;
 use bearing_proto::peer::PeerMessage;
@@ -121,6 +121,8 @@ pub struct MetaServer {
     pub(crate) asks_for_others: bool,
     pub(crate) next_resend: Mono,
     pub(crate) restore: Restore,
+    /// Who shall own which tablet, by the registers.
+    pub(crate) balance: Balance,
     pub(crate) ring: Ring,
     pub(crate) takeovers: Takeovers,
     pub(crate) compares: Compares,
@@ -180,6 +182,7 @@ impl MetaServer {
             asks_for_others: false,
             next_resend: Mono::ZERO,
             restore: Restore::new(),
+            balance: Balance::default(),
             takeovers: Takeovers::default(),
             compares: Compares::default(),
             early: Early::default(),

@@ -6,6 +6,8 @@ use crate::decide::JobWork;
 use crate::decide::maintenance::Swept;
 use crate::engine::machine::MetaServer;
 use crate::event::{Command, Note};
+use bearing_proto::client::ServerKind;
+use bearing_proto::holders::{Held, HolderView, HoldersView};
 use bearing_types::{ChunkId, Mono, Now, Position};
 
 impl MetaServer {
@@ -18,6 +20,24 @@ impl MetaServer {
             tally.lacking_bytes = tally.lacking_bytes.saturating_sub(done);
         }
         tally
+    }
+
+    /// What the chunks of this server's tablets have on each data server, for an operator.
+    pub fn holders(&self) -> HoldersView {
+        let counted = || self.tablets.values().filter_map(|tablet| tablet.maintenance.held.as_ref());
+        let data = self.servers.values().filter(|entry| entry.kind == ServerKind::Data);
+        let holders = data.map(|entry| {
+            let (server, mut sum) = (entry.server, Held::default());
+            counted().filter_map(|held| held.get(&server)).for_each(|held| sum.add(*held));
+            let (used, free) = self.health.space_of(server);
+            HolderView { server, held: sum, answers: self.health.answers(server), used, free }
+        });
+        HoldersView {
+            tablets: self.tablets.len() as u64,
+            counted: counted().count() as u64,
+            leaving: self.startup.draining.iter().copied().collect(),
+            holders: holders.collect(),
+        }
     }
 
     /// Starts what is due in a tablet.
@@ -53,7 +73,7 @@ impl MetaServer {
             state.due = now.mono.after(every);
         }
         if sweep == Some(ChunkId(0)) {
-            state.inventory.begin(&self.health);
+            state.begin_round(&self.health);
         }
         let servers = state.inventory.asked();
         for (_, chunk) in due {
@@ -76,6 +96,9 @@ impl MetaServer {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let state = &mut tablet.maintenance;
         state.counting.add(&swept.tally);
+        for (server, held) in &swept.held {
+            state.holding.entry(*server).or_default().add(*held);
+        }
         for (server, chunk) in &swept.asked.lacks {
             self.health.set_missing(*server, *chunk);
         }
@@ -86,11 +109,7 @@ impl MetaServer {
         swept.asked.silent.into_iter().for_each(|server| state.inventory.is_silent(server));
         match swept.next {
             Some(next) => (state.from, state.due) = (next, now.mono),
-            None => {
-                state.from = ChunkId(0);
-                state.counted = std::mem::take(&mut state.counting);
-                state.inventory.end(&self.health);
-            }
+            None => state.end_round(&self.health),
         }
     }
 

@@ -2,6 +2,7 @@
 //! The only folder that sees all others.
 
 mod adopt;
+mod balance;
 mod bounds;
 mod census;
 mod claims;

@@ -6,7 +6,7 @@ use crate::words::Asking;
 use bearing_placement::Tablet as Assigned;
 use bearing_proto::coordinator::{Ask, AskCall};
 use bearing_types::{Block, DiskId, Epoch, Mono, Now, Position, ServerId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The machine's questions to the coordinator have this bit, those of its shell do not.
 pub(crate) const FIRST_ASK: u64 = 1 << 63;
@@ -45,6 +45,8 @@ pub(crate) struct Startup {
     pub registers: BTreeMap<Position, (u64, Assigned)>,
     /// The disk that is registered as this server's.
     pub disk: Option<DiskId>,
+    /// Servers that leave.
+    pub draining: BTreeSet<ServerId>,
 }
 
 impl Startup {
@@ -58,6 +60,7 @@ impl Startup {
             listed: None,
             registers: BTreeMap::new(),
             disk: None,
+            draining: BTreeSet::new(),
         }
     }
 

@@ -172,7 +172,9 @@ impl MetaServer {
     fn on_entries(&mut self, from: ServerId, entries: &Entries, out: &mut Vec<Command>) -> Answer {
         let serial = entries.serial;
         // Somebody else owns it by now.
-        if self.owned(serial).is_some_and(|log| log.epoch() < entries.epoch) {
+        let serving = self.starts.get(&serial).and_then(|start| self.tablets.get(start));
+        let serves_on = serving.is_some_and(|tablet| self.serves_on(tablet));
+        if self.owned(serial).is_some_and(|log| log.epoch() < entries.epoch) && !serves_on {
             self.leave(serial, false, out);
             self.startup.want_map();
         }

@@ -68,13 +68,14 @@ impl MetaServer {
         let under_way = self.jobs.has_request(session, sequence) && (!copies || request.call.mutates());
         let (kept_max, bytes_max) = (self.config.replies_kept_max, self.config.replies_bytes_max);
         let twice = self.config.planted(Mutant::DoubleExecution);
+        let serves_on = self.tablet_holding(request.position).is_some_and(|tablet| self.serves_on(tablet));
         let Some(tablet) = self.tablet_at(request.position) else {
             return match self.may_wait(now, since, session, request.position) {
                 true => self.wait_for_owner(since, session, request),
                 false => self.refer(session, sequence, request.position, out),
             };
         };
-        if unknown || matches!(tablet.phase, Phase::Leaving(_)) {
+        if unknown || (matches!(tablet.phase, Phase::Leaving(_)) && !serves_on) {
             let answer = Answer::Retry { after_us: LEAVING_RETRY_US };
             return self.answer_at_once(session, sequence, answer, out);
         }

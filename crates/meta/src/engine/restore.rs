@@ -20,6 +20,10 @@ use std::time::Duration;
 
 /// Tablets of this server that others learn at the same time.
 const LEARNT_MAX: usize = 8;
+/// Of these, such that lack no copy.
+const EVENED_MAX: usize = 4;
+/// Tablets of this server on their way to other owners, at the same time: each is not served for a moment.
+const LEAVING_MAX: usize = 2;
 /// So many bytes of snapshots leave in a second: requests need the network and the disk too.
 pub(crate) const BYTES_PER_SECOND: u64 = 64 << 20;
 /// What was not sent for want of anything to send may be made up for, this long.
@@ -34,6 +38,9 @@ const UNREADABLE_PAUSE: Duration = Duration::from_mins(1);
 /// A learner that answers has so long for a part. A move that is not done after so long is given up: the
 /// tablet stays, or is taken back.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A tablet is yielded anew each time that this passes: its next owner may lack the register or the epoch
+/// when it hears of it first, and meanwhile nobody serves it.
+const YIELD_AGAIN: Duration = Duration::from_millis(10);
 
 /// See the module.
 #[derive(Debug)]
@@ -46,6 +53,8 @@ pub(crate) struct Restore {
     moves: BTreeMap<TabletSerial, Move>,
     /// Tablets of which nobody learns anything until then: this server has the only copy, and cannot read it.
     unreadable: BTreeMap<TabletSerial, Mono>,
+    /// Whether a tablet of anybody lacks copies, and when one did last: then nothing is evened out.
+    restless: (bool, Mono),
     /// Since when tablets lack copies, and what had been sent of snapshots by then.
     lacking: Option<(Mono, u64)>,
     /// Snapshots that arrived, and their bytes.
@@ -80,6 +89,7 @@ impl Restore {
             failed: BTreeMap::new(),
             moves: BTreeMap::new(),
             unreadable: BTreeMap::new(),
+            restless: (false, Mono::ZERO),
             lacking: None,
             arrived: (0, 0),
         }
@@ -120,7 +130,19 @@ impl Restore {
         }
     }
 
-    fn may_learn(&self, server: ServerId, now: Mono) -> bool {
+    /// The registers changed; by them, a tablet lacks copies or none does.
+    pub fn note_restless(&mut self, now: Mono, lacking: bool) {
+        let (before, since) = self.restless;
+        self.restless = (lacking, if lacking || before { now } else { since });
+    }
+
+    /// Whether all tablets have had all copies for a while.
+    pub fn is_at_rest(&self, now: Mono, config: &Config) -> bool {
+        let (lacking, since) = self.restless;
+        !lacking && now.since(since) >= config.balance_delay
+    }
+
+    pub fn may_learn(&self, server: ServerId, now: Mono) -> bool {
         self.failed.get(&server).is_none_or(|failed| failed.is_over(now))
     }
 }
@@ -131,6 +153,8 @@ impl MetaServer {
         let Some(tablet) = self.tablets.get(&block.start()) else { return };
         if tablet.block == block && to != self.id {
             self.restore.moves.entry(tablet.serial).or_insert(Move { to, since: now.mono });
+            // It stays there for a while.
+            self.restore.restless.1 = now.mono;
         }
     }
 
@@ -163,7 +187,8 @@ impl MetaServer {
         let learners = logs.filter_map(|log| log.learner.as_ref().map(|learner| learner.server));
         let targets = self.restore.moves.values().map(|wanted| wanted.to);
         let mut out: Vec<ServerId> = learners.chain(targets).collect();
-        if self.lacking().next().is_some() {
+        out.extend(self.takers());
+        if self.lacking().next().is_some() || !self.balance.is_active(self.id) {
             out.extend(self.successors());
         }
         out
@@ -184,7 +209,12 @@ impl MetaServer {
     // --- who holds a tablet ---
 
     fn change_members(&mut self, now: Now, out: &mut Vec<Command>) {
-        let mut learnt = self.tablets.values().filter(|tablet| tablet.log.learner.is_some()).count();
+        let copies = self.copies_wanted();
+        let (mut learnt, mut evened) = (0, 0);
+        for tablet in self.tablets.values().filter(|tablet| tablet.log.learner.is_some()) {
+            learnt += 1;
+            evened += usize::from(tablet.log.members.count_others() >= copies);
+        }
         // Known by sorting: only when a tablet's members change.
         let successors = OnceCell::new();
         let starts: Vec<Position> = self.tablets.keys().copied().collect();
@@ -226,7 +256,8 @@ impl MetaServer {
         for (assigned, version) in wanted {
             if assigned.learner.is_some() {
                 learnt += 1;
-                if learnt > LEARNT_MAX {
+                evened += usize::from(assigned.members.len() >= copies);
+                if learnt > LEARNT_MAX || evened > EVENED_MAX {
                     break;
                 }
             }
@@ -250,36 +281,29 @@ impl MetaServer {
         assigned: &Assigned,
         successors: &OnceCell<Vec<ServerId>>,
     ) -> Option<Assigned> {
-        let wanted = self.restore.moves.get(&assigned.serial).copied();
-        if let Some(Move { to, since }) = wanted {
-            if now.mono.since(since) >= PATIENCE {
-                self.restore.moves.remove(&assigned.serial);
-            } else if !assigned.members.contains(&to) {
+        self.restore.moves.retain(|_, wanted| now.mono.since(wanted.since) < PATIENCE);
+        let wished = self.restore.moves.get(&assigned.serial).map(|wanted| wanted.to);
+        if let Some(to) = wished.or_else(|| self.next_owner_wanted(now, assigned)) {
+            if !assigned.members.contains(&to) {
                 return Some(Assigned { learner: Some(to), ..assigned.clone() });
-            } else {
-                self.begin_leaving(now, assigned.block.start(), to);
-                return None;
             }
+            let leaving = self.tablets.values().filter(|tablet| matches!(tablet.phase, Phase::Leaving(_)));
+            if leaving.count() < LEAVING_MAX {
+                self.begin_leaving(now, assigned.block.start(), to);
+            }
+            return None;
         }
         if self.restore.unreadable.contains_key(&assigned.serial) {
             return None;
         }
-        let copies = self.copies_wanted();
-        if assigned.members.len() > copies {
-            let successors = successors.get_or_init(|| self.successors());
-            let furthest = successors.iter().rev().find(|server| assigned.members.contains(server))?;
-            let members = assigned.members.iter().copied().filter(|member| member != furthest).collect();
+        let successors = successors.get_or_init(|| self.successors());
+        if assigned.members.len() > self.copies_wanted() {
+            let left_out = self.member_left_out(assigned, successors)?;
+            let members = assigned.members.iter().copied().filter(|member| *member != left_out).collect();
             return Some(Assigned { members, ..assigned.clone() });
         }
-        if assigned.members.len() == copies {
-            return None;
-        }
-        let lives = |server: ServerId| self.pairs.has_lease(now.mono, server, self.config.server_lease_ttl);
-        let successors = successors.get_or_init(|| self.successors());
-        let mut able = successors.iter().copied().filter(|server| {
-            !assigned.members.contains(server) && self.restore.may_learn(*server, now.mono) && lives(*server)
-        });
-        Some(Assigned { learner: Some(able.next()?), ..assigned.clone() })
+        let learner = self.next_learner_wanted(now, assigned, successors)?;
+        Some(Assigned { learner: Some(learner), ..assigned.clone() })
     }
 
     // --- a snapshot, at the owner ---
@@ -445,10 +469,13 @@ impl MetaServer {
         // A member that fell silent meanwhile is swapped out, and never takes the tablet.
         let may_come = register.as_ref().is_none_or(|(_, assigned)| assigned.members.contains(&leaving.to));
         if may_come && now.mono.since(leaving.since) < PATIENCE {
-            if settled && now.mono.since(leaving.said) >= self.config.resend_interval {
-                leaving.yielded = true;
-                leaving.said = now.mono;
+            if settled && now.mono.since(leaving.said) >= YIELD_AGAIN {
                 let to = leaving.to;
+                if !std::mem::replace(&mut leaving.yielded, true) {
+                    let refused = now.mono.since(leaving.since);
+                    out.push(Command::Note(Note::Yielded(tablet.block, to, refused)));
+                }
+                leaving.said = now.mono;
                 out.push(Command::Note(Note::Step("a tablet is yielded")));
                 let append = self.outgoing.append_to(&self.pairs, now, to);
                 append.yields.push(Progress { serial, epoch, index });

@@ -33,7 +33,7 @@ impl MetaServer {
     }
 
     /// The other metadata servers by the coordinator's list, as they would follow this one if all were there.
-    fn others(&self) -> Vec<ServerId> {
+    pub(crate) fn others(&self) -> Vec<ServerId> {
         let metadata = self.servers.values().filter(|entry| entry.kind == ServerKind::Metadata);
         let mut others: Vec<ServerId> =
             metadata.map(|entry| entry.server).filter(|server| *server != self.id).collect();

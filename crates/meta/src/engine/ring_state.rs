@@ -15,6 +15,7 @@ const ROUNDS: usize = 2;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Ring {
+    server: ServerId,
     finger: FingerServer,
     points: Points,
     stage: Stage,
@@ -64,6 +65,7 @@ impl Ring {
             .expect("the configured times fit each other");
         let points = Points::Numbered;
         Ring {
+            server,
             finger: FingerServer::new(server, &points, finger),
             points,
             stage: Stage::Outside,
@@ -90,6 +92,14 @@ impl Ring {
     /// Who follows it, nearest first, as far as it knows.
     pub fn successors(&self) -> Vec<ServerId> {
         self.finger.successors()
+    }
+
+    /// The other servers are these now. Nobody takes a message that names one that was removed, so who knows
+    /// one would never be told of others again: it asks anew to be let in.
+    pub fn servers_are(&mut self, others: &[ServerId], config: &Config) {
+        if self.finger.named().any(|server| !others.contains(&server)) {
+            *self = Ring { last: self.last, ..Ring::new(self.server, config) };
+        }
     }
 
     /// Whether there is anything to do.

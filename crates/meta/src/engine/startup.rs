@@ -18,13 +18,14 @@ use crate::words::LockedBy;
 use bearing_placement::{Assignment, Seat, Tablet as Assigned};
 use bearing_proto::client::{Body, FilesystemRecord, Handle, ServerEntry, ServerKind};
 use bearing_proto::coordinator::{
-    AskCall, FILESYSTEM_KEY, Register, RegisterChanges, RegisterError, SERVER_PREFIX, TABLET_PREFIX,
-    TellBody, Told, block_of_key, decode_register, encode_register, server_key,
+    AskCall, DRAIN_PREFIX, DrainRecord, FILESYSTEM_KEY, Register, RegisterChanges, RegisterError,
+    SERVER_PREFIX, TABLET_PREFIX, TellBody, Told, block_of_key, decode_register, drain_key, encode_register,
+    server_key,
 };
 use bearing_proto::disk::{DiskRecord, disk_key};
 use bearing_types::{
-    Acls, Attributes, Block, Epoch, FileType, Gid, LogIndex, MapVersion, Mode, Now, Position, ServerId,
-    TabletSerial, Uid, Version, Wall,
+    Acls, Attributes, Block, Epoch, FileType, Gid, LogIndex, MapVersion, Mode, Now, Position, TabletSerial,
+    Uid, Version, Wall,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -154,10 +155,11 @@ impl MetaServer {
         if !(news || anew) {
             return;
         }
-        let owners = self.startup.owners();
+        let (owners, draining) = (self.startup.owners(), self.startup.draining.clone());
         if whole {
             self.startup.registers.clear();
             self.startup.disk = None;
+            self.startup.draining.clear();
             self.servers.clear();
         }
         absent.iter().for_each(|key| self.forget_register(key));
@@ -181,6 +183,12 @@ impl MetaServer {
         }
         self.assignment = Some(assignment.clone());
         self.watch_data_servers(now);
+        self.weigh(now);
+        let others = self.others();
+        self.ring.servers_are(&others, &self.config);
+        if self.startup.draining != draining {
+            self.tablets.values_mut().for_each(|tablet| tablet.maintenance.count_anew());
+        }
         out.push(Command::Map(MapVersion(version), assignment, self.servers()));
         if self.check_disk(now, self.startup.disk, out) && self.are_registers_new_enough(out) {
             self.match_registers(now, out);
@@ -218,6 +226,8 @@ impl MetaServer {
         } else if key.starts_with(SERVER_PREFIX) {
             let entry: ServerEntry = decode_register(&value)?;
             self.servers.insert(entry.server, entry);
+        } else if key.starts_with(DRAIN_PREFIX) {
+            self.startup.draining.insert(decode_register::<DrainRecord>(&value)?.server);
         } else if key == disk_key(self.id) {
             self.startup.disk = Some(decode_register::<DiskRecord>(&value)?.disk);
         } else if key == FILESYSTEM_KEY {
@@ -232,6 +242,7 @@ impl MetaServer {
         } else if key == disk_key(self.id) {
             self.startup.disk = None;
         } else {
+            self.startup.draining.retain(|server| drain_key(*server) != key);
             self.servers.retain(|server, _| server_key(*server) != key);
         }
     }
@@ -267,8 +278,10 @@ impl MetaServer {
                 self.win(now, assigned.serial, version, out);
                 continue;
             }
+            let serving = self.tablets.get(&assigned.block.start());
+            let serves_on = holds && serving.is_some_and(|tablet| self.serves_on(tablet));
             match owned {
-                Some(epoch) if assigned.epoch > epoch => {
+                Some(epoch) if assigned.epoch > epoch && !serves_on => {
                     self.pairs.is_named(now.mono, assigned.owner);
                     self.leave(assigned.serial, !holds, out);
                     out.push(Command::Note(Note::Step("tablet left")));
@@ -447,12 +460,9 @@ impl MetaServer {
     }
 
     fn watch_data_servers(&mut self, now: Now) {
-        let data: BTreeSet<ServerId> = self
-            .servers
-            .values()
-            .filter(|entry| entry.kind == ServerKind::Data)
-            .map(|entry| entry.server)
-            .collect();
+        let data = self.servers.values().filter(|entry| entry.kind == ServerKind::Data);
+        let leaves = |server| self.startup.draining.contains(&server);
+        let data = data.map(|entry| (entry.server, leaves(entry.server))).collect();
         self.health.servers_are(now.mono, data);
     }
 }

@@ -119,6 +119,11 @@ impl Members {
             .map(move |(server, member)| (*server, member.synced, member.relies(*server, pairs, now, config)))
     }
 
+    /// How many count.
+    pub fn count_others(&self) -> usize {
+        self.others.values().filter(|member| member.counts).count()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.others.is_empty()

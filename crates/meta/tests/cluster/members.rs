@@ -4,11 +4,11 @@ use super::{Cluster, Host};
 use bearing_meta::{Config, Event, Note};
 use bearing_placement::Scheme;
 use bearing_proto::client::{Answer, Call, Request};
-use bearing_proto::coordinator::{decode_register, tablet_key};
+use bearing_proto::coordinator::{DrainRecord, decode_register, drain_key, encode_register, tablet_key};
 use bearing_proto::registrar::{Registrar, Unanswered};
 use bearing_proto::tablets::Digest;
-use bearing_seams::{Coordinator, DiskLabel, MemCoordinator, MemStore, MemTabletLog};
-use bearing_types::{Block, Epoch, LogIndex, Position, Sequence, ServerId, SessionId, TabletSerial};
+use bearing_seams::{Coordinator, DiskLabel, MemCoordinator, MemStore, MemTabletLog, RegisterChange};
+use bearing_types::{Block, Epoch, LogIndex, Position, Sequence, ServerId, SessionId, TabletSerial, Wall};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -54,6 +54,23 @@ impl Cluster {
             tablets.collect::<Vec<_>>()
         };
         self.hosts.iter().flat_map(serving).collect()
+    }
+
+    /// An operator has a server leave, or stay.
+    pub fn drain(&mut self, server: ServerId, leaves: bool) {
+        let there = self.coordinator.read(&drain_key(server)).unwrap().map(|entry| entry.version);
+        let record = DrainRecord { server, since: Wall(0), removed: None };
+        let value = leaves.then(|| encode_register(&record));
+        self.coordinator.swap(&[RegisterChange::new(drain_key(server), there, value)]).unwrap();
+        self.tell_news();
+    }
+
+    /// How many tablets a server owns, and of how many it has a copy, by their registers.
+    pub fn has(&mut self, server: ServerId) -> (usize, usize) {
+        let blocks: Vec<Block> = (0..16).map(|place| Block::RING.sub_block(4, place)).collect();
+        let tablets: Vec<_> = blocks.into_iter().map(|block| self.register(block)).collect();
+        let owned = tablets.iter().filter(|tablet| tablet.owner == server).count();
+        (owned, tablets.iter().filter(|tablet| tablet.members.contains(&server)).count())
     }
 
     /// How many messages between servers are held.

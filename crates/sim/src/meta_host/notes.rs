@@ -34,6 +34,7 @@ impl MetaHost {
             Note::SwappedOut(_, _, Failing::Lost) => {
                 world.counts.add("meta: members that lost entries swapped out")
             }
+            Note::Yielded(tablet, _, refused) => ledger.yielded(world, tablet, refused),
             Note::Left(_) => world.counts.add("meta: tablets left"),
             // A person has to do something first, as with a disk.
             Note::Unreadable(_) | Note::WrongDisk(_) if world.older_registers => {

@@ -148,9 +148,9 @@ fn confirm(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<Step
 fn copy(view: &mut View, id: ChunkId, mut record: ChunkRecord) -> Decide<StepOutcome> {
     let planner = view.planner();
     let Some(length) = record.sealed else { return Ok(StepOutcome::Nothing) };
-    let lost = |server: &ServerId| planner.health.is_lost(*server);
+    let lost = |server: &ServerId| planner.health.is_lost(*server) || planner.health.leaves(*server);
     if planner.lacks(id, &record) == 0 || record.pending_replica.as_ref().is_some_and(lost) {
-        // Whoever was lost is back, or the target is lost too.
+        // Whoever was lost is back, or stays after all; or the target is lost too, or leaves.
         call_off(&mut record);
         keep(view, id, record);
         return Ok(StepOutcome::Did("copy called off"));
@@ -220,7 +220,7 @@ fn call_off(record: &mut ChunkRecord) {
     record.confirmed = false;
 }
 
-/// The target is a server of the chunk; a bad one goes if there are enough without it.
+/// The target is a server of the chunk; a bad one, or one that leaves, goes if there are enough without it.
 fn on_copy(view: &View, id: ChunkId, record: &mut ChunkRecord, target: ServerId) {
     let planner = view.planner();
     record.pending_replica = None;
@@ -228,10 +228,9 @@ fn on_copy(view: &View, id: ChunkId, record: &mut ChunkRecord, target: ServerId)
     record.epoch = record.epoch.next();
     record.confirmed = false;
     while record.servers.len() > planner.copies
-        && let Some(bad) =
-            record.servers.iter().position(|server| *server != target && planner.is_bad(*server, id))
+        && let Some(replaced) = planner.replaced(record, id, target)
     {
-        record.former.push(record.servers.remove(bad));
+        record.former.push(record.servers.remove(replaced));
     }
 }
 

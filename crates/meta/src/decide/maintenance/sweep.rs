@@ -1,10 +1,12 @@
 //! A step over chunk records: which of them need something, and how the chunks are.
 
-use crate::chunks::ChunkTally;
+use crate::chunks::{ChunkTally, Planner};
 use crate::record::{ChunkRecord, Key, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::data::{CHUNKS_ASKED_MAX, DataBody, DataCall};
+use bearing_proto::holders::Held;
 use bearing_types::{ChunkId, ServerId};
+use std::collections::BTreeMap;
 
 /// Chunk records scan through in one step.
 pub(crate) const PAGE: usize = 128;
@@ -14,6 +16,8 @@ pub(crate) const PAGE: usize = 128;
 pub(crate) struct Swept {
     pub next: Option<ChunkId>,
     pub tally: ChunkTally,
+    /// What data servers have of it.
+    pub held: BTreeMap<ServerId, Held>,
     pub wanting: Vec<ChunkId>,
     pub asked: Asked,
 }
@@ -29,7 +33,8 @@ pub(crate) fn sweep(view: &mut View, from: ChunkId, servers: &[ServerId]) -> Dec
     });
     let asked = ask(view, &records.collect::<Vec<_>>(), servers)?;
     let planner = view.planner();
-    let mut swept = Swept { next: None, tally: ChunkTally::default(), wanting: Vec::new(), asked };
+    let (tally, held) = (ChunkTally::default(), BTreeMap::new());
+    let mut swept = Swept { next: None, tally, held, wanting: Vec::new(), asked };
     for (key, record) in &page {
         let (Key::Chunk(id), Record::Chunk(record)) = (key, record) else { continue };
         swept.next = id.0.checked_add(1).map(ChunkId).filter(|_| full);
@@ -49,11 +54,28 @@ pub(crate) fn sweep(view: &mut View, from: ChunkId, servers: &[ServerId]) -> Dec
             compacting: u64::from(record.gather.is_some()),
             compacting_bytes: record.gather.as_ref().and(record.sealed).unwrap_or(0),
         });
+        for (server, held) in held_of(&planner, *id, record) {
+            swept.held.entry(server).or_default().add(held);
+        }
         if planner.wanted(*id, record).is_some() {
             swept.wanting.push(*id);
         }
     }
     Ok(swept)
+}
+
+/// What data servers have of a chunk: a copy that counts, or a writer that may come yet.
+fn held_of(planner: &Planner<'_>, id: ChunkId, record: &ChunkRecord) -> Vec<(ServerId, Held)> {
+    let (counts, awaits) = (!record.deleting && record.sealed != Some(0), planner.has_writer(record));
+    let good = planner.good(id, record);
+    let copies = record.servers.iter().chain(&record.pending_replica).filter(|_| counts || awaits);
+    let copies = copies.map(|server| {
+        let alone = u64::from(counts && good == [*server]);
+        (*server, Held { chunks: 1, bytes: record.sealed.unwrap_or(0), alone })
+    });
+    let writer = Held { chunks: 1, ..Held::default() };
+    let former = record.former.iter().filter(|_| awaits).map(|server| (*server, writer));
+    copies.chain(former).collect()
 }
 
 /// Payload that files refer to, as far as it is known.

@@ -1,0 +1,90 @@
+//! Tablets are evened out over the servers, and a server that leaves is emptied: what `placement::Balance`
+//! wants of this server's own tablets, and when.
+//!
+//! Nobody else decides over a tablet than its owner, and all owners want the same, as far as they know the
+//! same registers. Where they do not, a swap conflicts, or what was done too much is undone: never is a
+//! tablet in two hands. Copies that are lacking come first.
+
+use crate::engine::machine::MetaServer;
+use bearing_placement::Balance;
+use bearing_placement::Tablet as Assigned;
+use bearing_proto::client::ServerKind;
+use bearing_types::{Now, ServerId};
+
+impl MetaServer {
+    /// The registers changed.
+    pub(crate) fn weigh(&mut self, now: Now) {
+        let registers = || self.startup.registers.values().map(|(_, assigned)| assigned);
+        let metadata = self.servers.values().filter(|entry| entry.kind == ServerKind::Metadata);
+        let active = metadata.map(|entry| entry.server);
+        let balance =
+            Balance::new(registers(), active.filter(|server| !self.startup.draining.contains(server)));
+        let copies = self.copies_wanted().min(balance.active_count());
+        let lacking = registers().any(|assigned| assigned.members.len() < copies);
+        self.balance = balance;
+        self.restore.note_restless(now.mono, lacking);
+    }
+
+    fn lives(&self, now: Now, server: ServerId) -> bool {
+        self.pairs.has_lease(now.mono, server, self.config.server_lease_ttl)
+    }
+
+    fn is_able(&self, now: Now, server: ServerId) -> bool {
+        self.balance.is_active(server) && self.restore.may_learn(server, now.mono) && self.lives(now, server)
+    }
+
+    /// Who shall own a tablet of this server's now, if not this one.
+    pub(crate) fn next_owner_wanted(&self, now: Now, assigned: &Assigned) -> Option<ServerId> {
+        // What was wanted before this server got it is no wish any more.
+        let wanted = self.balance.owner_of(assigned.serial).filter(|wanted| *wanted != self.id)?;
+        if self.is_able(now, wanted) {
+            let leaves = !self.balance.is_active(self.id);
+            return (leaves || self.restore.is_at_rest(now.mono, &self.config)).then_some(wanted);
+        }
+        if self.balance.is_active(self.id) {
+            return None;
+        }
+        // Who leaves does not wait for one that is away.
+        let members = assigned.members.iter().copied();
+        members.chain(self.successors()).find(|server| *server != self.id && self.is_able(now, *server))
+    }
+
+    /// A server that shall get a copy of a tablet of this server's now, which has as many as it should or
+    /// fewer.
+    pub(crate) fn next_learner_wanted(
+        &self,
+        now: Now,
+        assigned: &Assigned,
+        successors: &[ServerId],
+    ) -> Option<ServerId> {
+        let copies = self.copies_wanted();
+        let kept = self.balance.copies_of(self.id, copies);
+        let able = |server: &ServerId| !assigned.members.contains(server) && self.is_able(now, *server);
+        let leaves = |member: &ServerId| *member != self.id && !self.balance.is_active(*member);
+        if assigned.members.len() < copies || assigned.members.iter().any(leaves) {
+            return kept.iter().chain(successors).copied().find(able);
+        }
+        let due = self.balance.is_active(self.id) && self.restore.is_at_rest(now.mono, &self.config);
+        if due { kept.into_iter().find(able) } else { None }
+    }
+
+    /// The member of a tablet of this server's that is one too many.
+    pub(crate) fn member_left_out(&self, assigned: &Assigned, successors: &[ServerId]) -> Option<ServerId> {
+        let kept = self.balance.copies_of(self.id, self.copies_wanted());
+        let others = assigned.members.iter().copied().filter(|member| *member != self.id);
+        let nearness = |server: &ServerId| {
+            let place = successors.iter().position(|other| other == server);
+            (!kept.contains(server), place.unwrap_or(usize::MAX))
+        };
+        others.max_by_key(nearness)
+    }
+
+    /// Other servers that are to be heard of because they may get tablets, or copies of them.
+    pub(crate) fn takers(&self) -> impl Iterator<Item = ServerId> + '_ {
+        let owned = self.startup.registers.values().map(|(_, assigned)| assigned);
+        let owned = owned.filter(|assigned| assigned.owner == self.id);
+        let owners = owned.filter_map(|assigned| self.balance.owner_of(assigned.serial));
+        let others = owners.filter(|server| *server != self.id);
+        others.chain(self.balance.copies_of(self.id, self.copies_wanted()))
+    }
+}

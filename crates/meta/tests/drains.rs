@@ -1,0 +1,57 @@
+//! Metadata servers that leave, and stay after all.
+
+#[allow(dead_code)]
+mod cluster;
+
+use bearing_proto::tablets::{OwnerPhase, TabletRole, TabletView};
+use bearing_types::ServerId;
+use cluster::{ALICE, Cluster};
+use std::time::Duration;
+
+/// Longer than a hand-over may take, and than a move that is stuck is given up after.
+const LONG: Duration = Duration::from_secs(8);
+
+#[test]
+fn who_leaves_is_emptied_while_all_is_served_and_gets_its_share_when_it_stays() {
+    let mut cluster = Cluster::with_copies(5, 3);
+    cluster.open_session(ALICE);
+    let root = cluster.root(ALICE).grant;
+    for number in 0..40 {
+        cluster.create(ALICE, &root, &format!("f{number}")).unwrap();
+    }
+    let leaving = cluster.owner(root.body.seat.home).0;
+    let before = cluster.has(leaving);
+    cluster.drain(leaving, true);
+    cluster.pass(Duration::from_secs(1));
+    assert_eq!(cluster.has(leaving), (0, 0));
+    let left: Vec<ServerId> = (1..=5).map(ServerId).filter(|server| *server != leaving).collect();
+    for server in left {
+        assert_eq!(cluster.has(server), (4, 12), "{server}");
+    }
+    let root = cluster.root(ALICE).grant;
+    cluster.create(ALICE, &root, "g").unwrap();
+    assert!(cluster.lookup(ALICE, &root, "f7").is_ok());
+    cluster.drain(leaving, false);
+    cluster.pass(LONG);
+    assert_eq!(cluster.has(leaving), before);
+}
+
+/// What its owner wanted of a tablet before it changed hands its new owner does not want of itself.
+#[test]
+fn who_hears_late_of_its_own_tablet_does_not_leave_it_to_itself() {
+    let mut cluster = Cluster::with_copies(5, 3);
+    cluster.open_session(ALICE);
+    // Listings come long after the swaps that they are of.
+    cluster.coordinator_takes = Duration::from_millis(60);
+    cluster.drain(ServerId(2), true);
+    cluster.pass(Duration::from_secs(3));
+    assert_eq!(cluster.has(ServerId(2)), (0, 0));
+    let now = cluster.now.mono;
+    let told = cluster.hosts.values().flat_map(|host| host.machine.tablets(now).tablets);
+    let leaving = |tablet: &TabletView| match &tablet.role {
+        TabletRole::Owner(owner) => owner.phase != OwnerPhase::Serving,
+        TabletRole::Copy { .. } => false,
+    };
+    let stuck: Vec<TabletView> = told.filter(leaving).collect();
+    assert!(stuck.is_empty(), "{stuck:?}");
+}
