@@ -209,9 +209,9 @@ fn a_switch_carries_requests_to_owners_before_and_after_a_takeover_and_nothing_i
     });
     let explained = "bearing explain lookup /d7 --cluster 10.78.0.1:9101 --secret d1/secrets/enrolment.key";
     let explained = site.run("client", explained).ok();
-    assert!(explained.contains("the network -> metadata-1"), "{explained}");
+    assert!(explained.contains("the network -> metadata-"), "{explained}");
 
-    // The owner of all tablets is killed; those who take them over are led to.
+    // An owner is killed; those who take its tablets over are led to.
     let table = site.table().unwrap();
     assert!(table.contains("metadata-1"), "{table}");
     first.kill().unwrap();
