@@ -13,7 +13,7 @@ const LONG: Duration = Duration::from_secs(8);
 
 #[test]
 fn who_leaves_is_emptied_while_all_is_served_and_gets_its_share_when_it_stays() {
-    let mut cluster = Cluster::with_copies(5, 3);
+    let mut cluster = Cluster::evened(5, 3);
     cluster.open_session(ALICE);
     let root = cluster.root(ALICE).grant;
     for number in 0..40 {
@@ -39,12 +39,12 @@ fn who_leaves_is_emptied_while_all_is_served_and_gets_its_share_when_it_stays() 
 /// What its owner wanted of a tablet before it changed hands its new owner does not want of itself.
 #[test]
 fn who_hears_late_of_its_own_tablet_does_not_leave_it_to_itself() {
-    let mut cluster = Cluster::with_copies(5, 3);
+    let mut cluster = Cluster::evened(5, 3);
     cluster.open_session(ALICE);
     // Listings come long after the swaps that they are of.
     cluster.coordinator_takes = Duration::from_millis(60);
     cluster.drain(ServerId(2), true);
-    cluster.pass(Duration::from_secs(3));
+    cluster.pass(LONG);
     assert_eq!(cluster.has(ServerId(2)), (0, 0));
     let now = cluster.now.mono;
     let told = cluster.hosts.values().flat_map(|host| host.machine.tablets(now).tablets);

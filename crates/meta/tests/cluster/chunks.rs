@@ -1,6 +1,7 @@
 //! Chunks of a cluster, and files whose bytes lie in them.
 
 use super::disks::Disks;
+use super::members::still;
 use super::{ALICE, Cluster, DATA, filled_by, opened_by, regular, root_user};
 use bearing_meta::Config;
 use bearing_placement::Scheme;
@@ -17,7 +18,7 @@ pub fn cluster() -> (Cluster, Rc<RefCell<Disks>>) {
 }
 
 pub fn cluster_with(data: &[ServerId]) -> (Cluster, Rc<RefCell<Disks>>) {
-    cluster_of(data, Config { writer_patience: Duration::ZERO, ..Config::standard() })
+    cluster_of(data, Config { writer_patience: Duration::ZERO, ..still() })
 }
 
 pub fn cluster_of(data: &[ServerId], config: Config) -> (Cluster, Rc<RefCell<Disks>>) {

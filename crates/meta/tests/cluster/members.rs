@@ -15,9 +15,19 @@ use std::time::Duration;
 /// As an end of what is cut.
 pub const COORDINATOR: ServerId = ServerId(0);
 
+/// Tablets stay where the test has them: nothing is evened out.
+pub fn still() -> Config {
+    Config { balance_delay: Duration::from_secs(86_400), ..Config::standard() }
+}
+
 impl Cluster {
     /// A cluster with so many copies of each tablet.
     pub fn with_copies(servers: u32, copies: u8) -> Cluster {
+        Cluster::made(servers, Scheme::AnglecutHashed, still(), &super::DATA, copies)
+    }
+
+    /// The same, where tablets are evened out.
+    pub fn evened(servers: u32, copies: u8) -> Cluster {
         Cluster::made(servers, Scheme::AnglecutHashed, Config::standard(), &super::DATA, copies)
     }
 

@@ -126,7 +126,7 @@ fn encode<T: RegisterValue>(value: &T) -> Option<Vec<u8>> {
 
 impl Cluster {
     pub fn new(servers: u32, scheme: Scheme) -> Cluster {
-        Cluster::with_config(servers, scheme, Config::standard())
+        Cluster::with_config(servers, scheme, members::still())
     }
 
     pub fn with_config(servers: u32, scheme: Scheme, config: Config) -> Cluster {
