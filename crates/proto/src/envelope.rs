@@ -29,7 +29,7 @@
 //! content and moves nothing: its start ([`Message::Welcome`]), or why it takes none.
 
 use crate::keys::{Key, Mac};
-use crate::{client, clock, coordinator, data, join, peer, relay, replication, ring, ticket};
+use crate::{client, clock, coordinator, data, filters, join, peer, relay, replication, ring, ticket};
 use bearing_types::{ServerId, SessionId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -142,6 +142,8 @@ pub enum Message {
     Joined(join::Joined),
     /// Between metadata servers.
     Relay(relay::Relay),
+    /// Between metadata servers.
+    Filters(filters::FilterMessage),
 }
 
 /// Why a packet was not taken.

@@ -125,6 +125,8 @@ pub struct BloomServer {
     /// Those that asked to be let in anew: who they were in this layout is gone, so what they say is no
     /// heart-beat of that one.
     pub(super) renewed: BTreeSet<ServerId>,
+    /// Whom it may ask to be let in, beside those of its layout.
+    pub(super) listed: BTreeSet<ServerId>,
     /// Those that could not be reached since the last heart-beat: no filter leads to them.
     pub(super) away: BTreeSet<ServerId>,
     /// Whose filter is asked for again next.
@@ -166,6 +168,7 @@ impl BloomServer {
             silent: BTreeSet::new(),
             doubted: BTreeSet::new(),
             renewed: BTreeSet::new(),
+            listed: BTreeSet::new(),
             away: BTreeSet::new(),
             refreshed: None,
             next_beat: None,
