@@ -23,7 +23,7 @@ fn any_server_passes_requests_on_to_owners_and_each_is_done_once_though_servers_
     ))
     .ok();
 
-    // Directories that are made, and names that are exchanged and removed, once each: done twice it would fail.
+    // Directories are made, and names exchanged and removed, once each: done twice it would fail.
     let work = |from: u32, to: u32| {
         for number in from..to {
             let (one, other) = (mnt.join(format!("d{number}")), mnt.join(format!("e{number}")));

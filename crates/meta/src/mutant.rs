@@ -73,11 +73,13 @@ pub enum Mutant {
     VoidRuleOff,
     /// An owner that left a tablet to another member serves it on as long as it is a member itself.
     ServeAfterHandover,
+    /// A server that does not own what it is asked answers itself, instead of passing it on or referring it.
+    RelayAnswersItself,
 }
 
 impl Mutant {
     /// All of them, with the names used on command lines.
-    pub const ALL: [(&'static str, Mutant); 32] = [
+    pub const ALL: [(&'static str, Mutant); 33] = [
         ("forgotten-lease-check", Mutant::ForgottenLeaseCheck),
         ("double-execution", Mutant::DoubleExecution),
         ("wrong-sync-order", Mutant::WrongSyncOrder),
@@ -110,6 +112,7 @@ impl Mutant {
         ("suffix-under-old-epoch", Mutant::SuffixUnderOldEpoch),
         ("void-rule-off", Mutant::VoidRuleOff),
         ("serve-after-handover", Mutant::ServeAfterHandover),
+        ("relay-answers-itself", Mutant::RelayAnswersItself),
     ];
 
     /// Whether it shows only with several copies of each tablet.

@@ -129,6 +129,16 @@ pub trait Driver {
     fn stop(&mut self) -> Result<(), StartError>;
 }
 
+/// Datagrams that the network carried here by their position.
+#[derive(Clone, Copy, Debug, Default)]
+struct Carried {
+    taken: u64,
+    /// Of a session that has no key here yet, or nothing that can be read: dropped.
+    unknown: u64,
+    /// To an address that is no position: dropped.
+    astray: u64,
+}
+
 /// A daemon's process around its driver.
 struct Shell<'a> {
     config: DaemonConfig,
@@ -142,8 +152,7 @@ struct Shell<'a> {
     joins: Option<Joins>,
     /// Of a metadata server in a cluster whose servers pass requests on.
     relays: Option<Relaying>,
-    /// Datagrams that the network carried here although they are for no position.
-    astray: u64,
+    carried: Carried,
     clocks: Clocks,
     /// What is reported of the clock.
     clock: Option<Verdict>,
@@ -228,7 +237,7 @@ fn serve<D: Driver>(
         contacts,
         joins: keeps_tablets.then(Joins::new),
         relays,
-        astray: 0,
+        carried: Carried::default(),
         clocks: Clocks::new(skew_max(), random_u64()),
         clock: None,
         serving: false,
@@ -398,11 +407,15 @@ impl Shell<'_> {
             if let (Destination::Carried(_, at), prefix) = (packet.from, self.config.cluster.prefix)
                 && prefix.is_none_or(|prefix| prefix.position(at).is_none())
             {
-                self.astray += 1;
+                self.carried.astray += 1;
                 self.endpoint.recycle(packet.bytes);
                 continue;
             }
             let opened = self.post.open(by_others, &packet);
+            if let Destination::Carried(..) = packet.from {
+                let taken = matches!(opened, Opened::Messages { .. });
+                *(if taken { &mut self.carried.taken } else { &mut self.carried.unknown }) += 1;
+            }
             if let (Opened::Messages { sender, .. }, Destination::Connection(connection)) =
                 (&opened, packet.from)
                 && let Some(peer) = peer_of(*sender)
@@ -570,6 +583,12 @@ impl Shell<'_> {
             ("stream", "received", network.stream_packets_received),
         ] {
             page.count(&metrics::PACKETS, [transport, direction], packets);
+        }
+        if self.config.cluster.prefix.is_some() {
+            let Carried { taken, unknown, astray } = self.carried;
+            for (outcome, datagrams) in [("taken", taken), ("unknown", unknown), ("astray", astray)] {
+                page.count(&metrics::CARRIED, [outcome], datagrams);
+            }
         }
         let dropped = network.datagrams_truncated + network.datagrams_dropped + network.packets_not_queued;
         page.count(&metrics::PACKETS_LOST, [], dropped);

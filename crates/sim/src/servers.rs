@@ -5,13 +5,14 @@ use crate::audit::Audit;
 use crate::clock::{MILLISECOND, SECOND};
 use crate::cluster::{COPIES, Hosts, Role};
 use crate::complaint::Promise;
+use crate::nemesis::Nemesis;
 use crate::network::HostId;
-use crate::sim::Sim;
+use crate::sim::{Sim, index_of};
 use bearing_meta::ChunkRecord;
 use bearing_placement::{Balance, Tablet};
 use bearing_proto::coordinator::{DrainRecord, drain_key, encode_register, server_key};
 use bearing_proto::disk::disk_key;
-use bearing_types::{ServerId, Wall};
+use bearing_types::{Block, ServerId, Wall};
 use bearing_workload::Seeded;
 use std::collections::BTreeSet;
 
@@ -151,6 +152,17 @@ impl Sim {
             Change::Drain | Change::Stay => {}
         }
         true
+    }
+
+    /// A tablet shall be another server's.
+    pub(crate) fn move_tablet(&mut self, number: u64, to: ServerId) {
+        let tablets: Vec<Block> = self.ledger.tablets().collect();
+        let Some(tablet) = Nemesis::tablet(number, &tablets) else { return };
+        let Some(owner) = self.ledger.owner_of(tablet) else { return };
+        if self.world.is_up(owner) && !self.world.is_frozen(owner) {
+            let Sim { world, ledger, metadata, .. } = self;
+            metadata[index_of(owner, 1)].move_tablet(world, ledger, tablet, to);
+        }
     }
 
     /// Nothing is wrong any more: a while later who leaves has nothing, and the others have as much one as

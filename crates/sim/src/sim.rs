@@ -20,7 +20,7 @@ use crate::servers::Servers;
 use crate::world::{Happening, World};
 use bearing_client::Operation;
 use bearing_placement::{Scheme, position_of_session};
-use bearing_types::{Block, NameKey};
+use bearing_types::NameKey;
 use bearing_workload::Seeded;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -764,16 +764,6 @@ impl Sim {
         if matches!(self.hosts.role(host), Role::Metadata(_)) && self.world.is_up(host) {
             let Sim { world, ledger, metadata, .. } = self;
             metadata[index_of(host, 1)].judge_clock(world, ledger, off);
-        }
-    }
-
-    fn move_tablet(&mut self, number: u64, to: bearing_types::ServerId) {
-        let tablets: Vec<Block> = self.ledger.tablets().collect();
-        let Some(tablet) = Nemesis::tablet(number, &tablets) else { return };
-        let Some(owner) = self.ledger.owner_of(tablet) else { return };
-        if self.world.is_up(owner) && !self.world.is_frozen(owner) {
-            let Sim { world, ledger, metadata, .. } = self;
-            metadata[index_of(owner, 1)].move_tablet(world, ledger, tablet, to);
         }
     }
 

@@ -118,6 +118,8 @@ enum Soak {
     Etcd,
     /// Servers come and leave under two mounts that work
     Members,
+    /// Requests carried by a switch while owners are killed, and beside requests by the client's map
+    Network,
     /// xfstests, with delegated directories and without: what fails is what is known to fail
     Xfstests,
 }
@@ -135,9 +137,13 @@ impl Soak {
             Soak::Mixed => include_str!("mixed.sh"),
             Soak::Rsync => include_str!("rsync.sh"),
             Soak::Pjdfstest => include_str!("pjdfstest.sh"),
-            Soak::PowerCuts | Soak::Kills | Soak::Outages | Soak::Etcd | Soak::Members | Soak::Xfstests => {
-                return None;
-            }
+            Soak::PowerCuts
+            | Soak::Kills
+            | Soak::Outages
+            | Soak::Etcd
+            | Soak::Members
+            | Soak::Network
+            | Soak::Xfstests => return None,
         })
     }
 
@@ -146,7 +152,13 @@ impl Soak {
         match self {
             Soak::Sqlite | Soak::Stress | Soak::Cargo => "locks=local",
             Soak::Fsx | Soak::Git | Soak::Fio | Soak::Mixed | Soak::Rsync | Soak::Pjdfstest => "",
-            Soak::PowerCuts | Soak::Kills | Soak::Outages | Soak::Etcd | Soak::Members | Soak::Xfstests => "",
+            Soak::PowerCuts
+            | Soak::Kills
+            | Soak::Outages
+            | Soak::Etcd
+            | Soak::Members
+            | Soak::Network
+            | Soak::Xfstests => "",
         }
     }
 }
@@ -206,7 +218,10 @@ fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<(
             }
             Soak::Etcd => etcd::run(root, program, args.etcd_kills, args.seed),
             Soak::Xfstests => run_xfstests(root, program, args),
-            Soak::Members => members(root, args.rounds),
+            Soak::Members => cli_test(root, &["members", "--", "--nocapture"], args.rounds),
+            Soak::Network => {
+                cli_test(root, &["network", "--", "--nocapture", "--ignored", "--test-threads=1"], 1)
+            }
             _ => power_cuts::run(root, program, args.cuts, args.seed),
         };
     };
@@ -248,11 +263,11 @@ fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<(
     Ok(())
 }
 
-/// The test of the command line, more often.
-fn members(root: &Path, rounds: u64) -> Result<()> {
-    let mut test = Command::new(crate::cargo::cargo());
-    test.args(["test", "--quiet", "-p", "bearing-cli", "--test", "members", "--", "--nocapture"]);
-    ran(test.current_dir(root).env("BEARING_ROUNDS", rounds.to_string()))
+/// A test of the command line, more often or with its long parts.
+fn cli_test(root: &Path, test: &[&str], rounds: u64) -> Result<()> {
+    let mut run = Command::new(crate::cargo::cargo());
+    run.args(["test", "--quiet", "-p", "bearing-cli", "--test"]).args(test);
+    ran(run.current_dir(root).env("BEARING_ROUNDS", rounds.to_string()))
 }
 
 fn run_xfstests(root: &Path, program: &Path, args: &SoakArgs) -> Result<()> {

@@ -235,7 +235,8 @@ impl MetaServer {
         let Some(newest) = self.pairs.on_held(from, &held) else { return };
         let term = newest.then_some(held.term);
         for progress in held.synced {
-            let Some(log) = self.log_under(progress) else { continue };
+            let log = owned(&mut self.tablets, &mut self.adoptions, &self.starts, progress.serial);
+            let Some(log) = log.filter(|log| log.epoch() == progress.epoch) else { continue };
             // What it had when the epoch began it may have to write again.
             let (first, synced) = (log.first_for(from), log.members.synced(from));
             if later && synced.is_some_and(|synced| synced >= first && progress.index < synced) {
@@ -244,6 +245,9 @@ impl MetaServer {
             }
             let news = log.members.on_synced(now.mono, from, progress.index, (Mono(held.stamp), term));
             log.trim_tail();
+            if news && let Some(after) = log.members.on_filled(now.mono, from) {
+                resend(self.outgoing.append_to(&self.pairs, now, from), log, from, after);
+            }
             if news {
                 self.advance(now, progress.serial, out);
             }
@@ -289,10 +293,6 @@ impl MetaServer {
             let waiting: Vec<Position> = waiting.map(|(start, _)| *start).collect();
             waiting.into_iter().for_each(|start| self.let_go(start, out));
         }
-    }
-
-    fn log_under(&mut self, progress: Progress) -> Option<&mut Log> {
-        self.owned(progress.serial).filter(|log| log.epoch() == progress.epoch)
     }
 
     // --- what is synced ---

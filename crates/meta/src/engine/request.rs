@@ -69,7 +69,12 @@ impl MetaServer {
         let (kept_max, bytes_max) = (self.config.replies_kept_max, self.config.replies_bytes_max);
         let twice = self.config.planted(Mutant::DoubleExecution);
         let serves_on = self.tablet_holding(request.position).is_some_and(|tablet| self.serves_on(tablet));
+        let answers = self.config.planted(Mutant::RelayAnswersItself) && !request.call.mutates();
         let Some(tablet) = self.tablet_at(request.position) else {
+            if let Some(located) = self.map.locate(request.position).filter(|_| answers && !timeless) {
+                let (tablet, epoch, result) = (located.block, located.epoch, Err(Code::NotFound));
+                return self.answer_at_once(session, sequence, Answer::Done { tablet, epoch, result }, out);
+            }
             return match self.may_wait(now, since, session, request.position) {
                 true => self.wait_for_owner(since, session, request),
                 false => self.refer(session, sequence, request.position, out),

@@ -42,6 +42,9 @@ struct Member {
     moved: Mono,
     /// When it was last sent what it lacks.
     resent: Mono,
+    /// It said so soon after that it lacks something: that is sent again when it gets on, as when what it
+    /// lacks was only overtaken.
+    lacks: bool,
     /// Since when it does not rely on this server, later by how long this server heard nobody since.
     missing: Option<Mono>,
     deaf: Duration,
@@ -201,7 +204,7 @@ impl Members {
         let idle = |member: &Member| now.since(member.moved.max(member.resent)) >= pause;
         let late = self.others.iter_mut().filter(|(_, member)| member.synced < member.sent && idle(member));
         let again = late.map(|(server, member)| {
-            member.resent = now;
+            (member.resent, member.lacks) = (now, false);
             (*server, member.synced)
         });
         again.collect()
@@ -214,7 +217,18 @@ impl Members {
         if due {
             member.resent = now;
         }
+        member.lacks = !due;
         due
+    }
+
+    /// A member got on: up to where, if what follows is to be sent again now.
+    pub fn on_filled(&mut self, now: Mono, server: ServerId) -> Option<LogIndex> {
+        let member = self.others.get_mut(&server)?;
+        let due = std::mem::replace(&mut member.lacks, false) && member.synced < member.sent;
+        if due {
+            member.resent = now;
+        }
+        due.then_some(member.synced)
     }
 
     /// Up to where a member has synced the tablet, as far as it said so in this epoch.
@@ -283,6 +297,7 @@ impl Member {
             told_at: None,
             moved: now,
             resent: now,
+            lacks: false,
             missing: None,
             deaf: Duration::ZERO,
             lost: false,
@@ -373,8 +388,21 @@ mod tests {
         assert_eq!(members.lagging(ms(150), PAUSE), [(B, LogIndex(0))]);
         assert_eq!(members.lagging(ms(151), PAUSE), []);
         assert!(!members.on_lacking(ms(152), B, PAUSE));
+        assert!(members.on_lacking(ms(250), B, PAUSE));
         members.on_synced(ms(160), B, LogIndex(3), (ms(160), None));
         assert_eq!(members.lagging(ms(999), PAUSE), []);
+    }
+
+    #[test]
+    fn what_was_overtaken_is_sent_again_as_soon_as_the_gap_before_it_is_filled() {
+        let mut members = Members::of_epoch([B].into_iter(), LogIndex(1), ms(0));
+        members.sent(ms(100), LogIndex(3), LogIndex(0));
+        assert!(members.on_lacking(ms(100), B, PAUSE));
+        assert!(!members.on_lacking(ms(101), B, PAUSE), "a second copy of the same is of no use");
+        members.on_synced(ms(102), B, LogIndex(2), (ms(100), None));
+        assert_eq!(members.on_filled(ms(102), B), Some(LogIndex(2)));
+        members.on_synced(ms(103), B, LogIndex(3), (ms(100), None));
+        assert_eq!(members.on_filled(ms(103), B), None);
     }
 
     #[test]

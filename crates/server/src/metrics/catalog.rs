@@ -74,6 +74,8 @@ metrics! {
             "Packets received and sent, by datagram and by stream.";
         PACKETS_LOST: Counter "bearing_packets_dropped_total",
             "Packets that were cut off on the way here, or that the system did not take.";
+        CARRIED: Counter "bearing_carried_total" ["outcome"],
+            "Datagrams that the network carried here by their position: taken; unknown, of a session that has no key here, dropped; astray, to no position, dropped. Requests among those taken whose tablet another server has count in bearing_referrals_total.";
         STREAMS: Counter "bearing_streams_total" ["event"],
             "Streams that peers made, that ended, and that were cut off for breaking a limit.";
         PROCESS_CPU: Counter "process_cpu_seconds_total", "Processor time of the process.";
