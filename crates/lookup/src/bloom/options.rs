@@ -169,6 +169,17 @@ mod tests {
     }
 
     #[test]
+    fn options_of_rings_are_within_bounds_and_groups_about_the_square_root() {
+        let most = [0, 1, 3, 5, 9, 19, 20, 100].map(|servers| BloomOptions::of_ring(servers).group_most);
+        assert_eq!(most, [2, 2, 2, 2, 3, 4, 5, 9]);
+        for servers in [0, 1, 5000, u32::MAX] {
+            let options = BloomOptions::of_ring(servers);
+            assert_eq!(options.check(), Ok(()));
+            assert_eq!(options.filter, BloomOptions::of_ring(5).filter, "all servers have one shape");
+        }
+    }
+
+    #[test]
     fn the_published_sizes_of_groups() {
         let best = [20, 40, 60, 80, 100].map(published_group_most);
         assert_eq!(best, [5, 6, 7, 8, 9]);
