@@ -18,7 +18,7 @@ const HELD: Duration = Duration::from_millis(60);
 
 enum Sent {
     Message(ServerId, FilterMessage),
-    Relay(Hop, u64, Request),
+    Relay(Hop, u64, Box<Request>),
 }
 
 /// Servers with filters, the time, and what is under way between them.
@@ -92,7 +92,7 @@ impl World {
                     assert_eq!(before, None, "request {number} is decided once");
                     continue;
                 }
-                Said::Pass(hop, number, request) => (hop.server, Sent::Relay(hop, number, request)),
+                Said::Pass(hop, number, request) => (hop.server, Sent::Relay(hop, number, Box::new(request))),
                 Said::Send(to, message) => (to, Sent::Message(server, message)),
             };
             self.sent += 1;
@@ -136,7 +136,7 @@ impl World {
             Sent::Relay(_, _, _) if !self.servers.contains_key(&to) => self.lost_requests += 1,
             Sent::Relay(Hop { hops, trail, .. }, number, request) => {
                 self.hops.insert(number, hops);
-                let asked = Asked { from: number, request, hops, trail };
+                let asked = Asked { from: number, request: *request, hops, trail };
                 self.at(to, |relays, now, said| relays.on_request(now, asked, said));
             }
             Sent::Message(from, message) => {

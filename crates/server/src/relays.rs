@@ -3,6 +3,7 @@
 
 use crate::post::{Post, Relayed};
 use bearing_lookup::Trail;
+use bearing_lookup::bloom::Counts;
 use bearing_meta::{Asked, Hop, MetaServer, Relays, Said};
 use bearing_placement::LookupKind;
 use bearing_proto::client::Request;
@@ -32,6 +33,11 @@ impl Relaying {
     /// Of a server in a cluster with this lookup; `None` if clients ask owners themselves.
     pub fn new(me: ServerId, lookup: LookupKind) -> Option<Relaying> {
         Some(Relaying { relays: Relays::new(me, lookup)?, said: Vec::new() })
+    }
+
+    /// What filters led to, if servers have such.
+    pub fn filters(&self) -> Option<Counts> {
+        self.relays.filters().map(|view| view.counts)
     }
 
     /// When the next turn is due even if nothing comes in.

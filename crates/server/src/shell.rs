@@ -590,6 +590,17 @@ impl Shell<'_> {
                 page.count(&metrics::CARRIED, [outcome], datagrams);
             }
         }
+        if let Some(counts) = self.relays.as_ref().and_then(Relaying::filters) {
+            for (outcome, requests) in [
+                ("recent", counts.found_recent),
+                ("segment", counts.found_segment),
+                ("group", counts.found_group),
+                ("all", counts.found_all),
+                ("misled", counts.misled),
+            ] {
+                page.count(&metrics::FILTERS, [outcome], requests);
+            }
+        }
         let dropped = network.datagrams_truncated + network.datagrams_dropped + network.packets_not_queued;
         page.count(&metrics::PACKETS_LOST, [], dropped);
         for (event, streams) in [

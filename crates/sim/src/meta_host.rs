@@ -21,7 +21,7 @@ use crate::post::Post;
 use crate::world::{Happening, World};
 use bearing_lookup::Trail;
 use bearing_meta::{
-    AppendNumber, Asked, Bound, Command, Config, DiskSpace, Event, Headroom, LoadResult, LogEntry,
+    AppendNumber, Asked, Bound, Command, Config, DiskSpace, Event, HELD_MAX, Headroom, LoadResult, LogEntry,
     MetaServer, RecoverError, Recovered, Relays, RingView, compared_pairs,
 };
 use bearing_placement::Tablet;
@@ -321,6 +321,11 @@ impl MetaHost {
             count_max: LOG_BYTES_LIMIT,
         };
         bounds.push(log);
+        bounds.extend(self.relays.as_ref().map(|relays| Bound {
+            name: "requests that its lookup holds",
+            count: relays.held(),
+            count_max: HELD_MAX,
+        }));
         bounds
     }
 

@@ -4,6 +4,7 @@ use crate::clock::SECOND;
 use crate::complaint::Promise;
 use crate::sim::Sim;
 use bearing_meta::{FilterView, RingView};
+use bearing_placement::LookupKind;
 use bearing_types::ServerId;
 use std::collections::BTreeSet;
 
@@ -39,6 +40,9 @@ impl Sim {
 
     /// Servers with filters agree on who is in: all that are there.
     pub(crate) fn check_filters(&mut self) {
+        if self.world.lookup != LookupKind::BloomGroups {
+            return;
+        }
         let there: Vec<(ServerId, Option<FilterView>)> =
             self.metadata.iter().filter_map(|host| host.filters()).collect();
         let all: BTreeSet<ServerId> = there.iter().map(|(server, _)| *server).collect();
