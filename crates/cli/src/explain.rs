@@ -22,7 +22,8 @@ pub enum ExplainCommand {
 
 const EXAMPLES: &str = "\
 Each line is a request: the position that it was for, whom the client asked first, who answered, how many
-hops that is, and after how long. A request that was not answered at once was sent again.
+hops that is (2 or more where servers have Bloom filters), and after how long. A request that was not answered
+at once was sent again.
 
 Examples:
   bearing explain lookup /src/main.rs

@@ -42,7 +42,8 @@ pub struct Init {
     #[arg(long, value_name = "S", default_value = "anglecut-hashed", value_parser = Scheme::live_from_name)]
     pub scheme: Scheme,
     /// Whom clients ask first: client-map (who their map names), all-know-all (any server, which passes the
-    /// request on) or in-network (the network carries it to --prefix)
+    /// request on), bloom-groups (any server, which finds the owner by Bloom filters) or in-network (the
+    /// network carries it to --prefix)
     #[arg(long, value_name = "L", default_value = "client-map", value_parser = live_lookup)]
     pub lookup: LookupKind,
     /// The IPv6 prefix of 64 bits to which the network carries requests, such as fd42:7:7:7::/64

@@ -54,8 +54,8 @@ pub struct Up {
     /// How entries are placed: anglecut-hashed or hash [default: anglecut-hashed]
     #[arg(long, value_name = "S", value_parser = Scheme::live_from_name)]
     pub scheme: Option<Scheme>,
-    /// Whom clients ask first: client-map (who their map names) or all-know-all (any server, which passes the
-    /// request on) [default: client-map]
+    /// Whom clients ask first: client-map (who their map names), all-know-all (any server, which passes the
+    /// request on) or bloom-groups (any server, which finds the owner by Bloom filters) [default: client-map]
     #[arg(long, value_name = "L", value_parser = live_lookup)]
     pub lookup: Option<LookupKind>,
     /// Mount it at this directory

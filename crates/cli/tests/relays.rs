@@ -9,11 +9,21 @@ use std::os::unix::fs::MetadataExt;
 
 #[test]
 fn any_server_passes_requests_on_to_owners_and_each_is_done_once_though_servers_are_killed() {
-    if !can_mount() {
-        return;
+    if can_mount() {
+        requests_are_passed_on("relays", "all-know-all");
     }
-    let cluster = TestCluster::new("relays");
-    cluster.up(&["--lookup", "all-know-all"]).ok();
+}
+
+#[test]
+fn servers_with_filters_find_owners_and_each_request_is_done_once_though_servers_are_killed() {
+    if can_mount() {
+        requests_are_passed_on("filters", "bloom-groups");
+    }
+}
+
+fn requests_are_passed_on(name: &str, lookup: &str) {
+    let cluster = TestCluster::new(name);
+    cluster.up(&["--lookup", lookup]).ok();
     let dir = cluster.dir();
     bearing(&["mount", &dir, cluster.mnt().to_str().unwrap(), "-o", "nodelegate"]).ok();
     let mnt = cluster.mnt();
@@ -47,15 +57,18 @@ fn any_server_passes_requests_on_to_owners_and_each_is_done_once_though_servers_
 
     // With two owners about half of the requests come to the wrong one first.
     let explained = |path: &str| cluster.run(&["explain", "lookup", path, "--json"]).ok();
-    let mut hops = Vec::new();
+    let (mut hops, mut sent_once) = (Vec::new(), 0);
     for number in 0..20 {
         let lines: serde_json::Value = serde_json::from_str(&explained(&format!("/e{number}/g"))).unwrap();
         for line in lines.as_array().unwrap() {
             hops.push(line["hops"].as_u64().unwrap());
+            sent_once += usize::from(line["sent"] == 1);
         }
     }
     let relayed = hops.iter().filter(|hops| **hops == 2).count();
     assert!(relayed > 0 && relayed < hops.len(), "{relayed} of {} requests were passed on", hops.len());
+    // What the lookup brings to nobody is sent again, to its owner.
+    assert!(2 * sent_once > hops.len(), "{sent_once} of {} requests were answered at once", hops.len());
     let missing = cluster.run(&["explain", "lookup", "/nowhere"]).refused(1);
     assert!(missing.contains("/nowhere"), "{missing}");
     bearing(&["umount", mnt.to_str().unwrap()]).ok();

@@ -162,6 +162,7 @@ impl State {
             | Message::Replication(_)
             | Message::Ring(_)
             | Message::Relay(_)
+            | Message::Filters(_)
             | Message::Join(_)
             | Message::Joined(_)
             | Message::Data(_)

@@ -113,13 +113,11 @@ impl Lookup {
         match kind {
             LookupKind::OneHop => Some(Box::new(TableClient::new(AskFirst::Any(servers.into())))),
             LookupKind::InNetwork => Some(Box::new(NetworkClient::new())),
+            LookupKind::BloomGroups => {
+                Some(Box::new(BloomClient::new(Choice::RoundRobin, servers.iter().copied())))
+            }
             _ => None,
         }
-    }
-
-    /// A server that passes requests on in a cluster that runs. `None`: with this lookup none does.
-    pub fn relay(kind: LookupKind, server: ServerId) -> Option<Box<dyn Machine>> {
-        (kind == LookupKind::OneHop).then(|| Box::new(TableServer::passing(server)) as Box<dyn Machine>)
     }
 
     /// A query is passed on no more often than this.

@@ -1,5 +1,5 @@
-//! Messages between the machines of a lookup. They are values here; `proto` encodes those of rings
-//! (`ring.rs`).
+//! Messages between the machines of a lookup. They are values here; `proto` encodes them (`ring.rs`,
+//! `filters.rs`).
 
 use crate::bloom::message::BloomMessage;
 use crate::finger::message::FingerMessage;

@@ -1,13 +1,15 @@
 //! The query that travels: what is looked for, how far it has come, and why it may end without an answer.
 
-use bearing_types::{NameHash, NodeId, Position, ServerId};
+use bearing_types::{Block, NameHash, NodeId, Position, ServerId};
 use std::fmt;
+use std::ops::RangeInclusive;
 
 /// The number of a query at whoever drives the machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueryId(pub u64);
 
-/// What Bloom filters know a file by: its directory and name.
+/// What Bloom filters know a file by: its directory and name; or, where the ring says who has what, the part
+/// of the ring that its position lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileKey(pub u64);
 
@@ -19,6 +21,21 @@ impl FileKey {
         bytes[..8].copy_from_slice(&directory.0.to_le_bytes());
         bytes[8..].copy_from_slice(&name.to_bits().to_le_bytes());
         FileKey(xxhash_rust::xxh3::xxh3_64_with_seed(&bytes, 0x6669_6c65))
+    }
+
+    /// The ring is cut into 2^12 equal parts, each with a key: so many at most are in any filter, and no
+    /// tablet is as small as one.
+    pub const RING_PARTS: u64 = 1 << FileKey::PART_BITS;
+    const PART_BITS: u32 = 12;
+
+    /// The key of the part of the ring that a position lies in.
+    pub fn of_part(position: Position) -> FileKey {
+        FileKey(position.0 >> (u64::BITS - FileKey::PART_BITS))
+    }
+
+    /// The keys of all parts that a block touches.
+    pub fn of_parts(block: Block) -> RangeInclusive<u64> {
+        FileKey::of_part(block.start()).0..=FileKey::of_part(block.last()).0
     }
 }
 

@@ -37,4 +37,4 @@ pub use record::{
     PrepareRecord, RECORD_VERSION, Reach, Record, RecordError, RecoverError, Recovered, RecoveredTablet,
     ReplyRecord, UsageScan, recover,
 };
-pub use relays::{Hop, Relays};
+pub use relays::{Asked, FilterView, HELD_MAX, Hop, Relays, Said};

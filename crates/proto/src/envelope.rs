@@ -29,13 +29,13 @@
 //! content and moves nothing: its start ([`Message::Welcome`]), or why it takes none.
 
 use crate::keys::{Key, Mac};
-use crate::{client, clock, coordinator, data, join, peer, relay, replication, ring, ticket};
+use crate::{client, clock, coordinator, data, filters, join, peer, relay, replication, ring, ticket};
 use bearing_types::{ServerId, SessionId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The newest version of the protocol that this program speaks.
-pub const VERSION: u16 = 11;
+pub const VERSION: u16 = 12;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 72;
 /// The largest packet on a stream, in bytes.
@@ -59,8 +59,9 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// What this program speaks. Version 8 is not spoken any more: nothing asks which version was agreed on
-    /// before it sends what only this one knows, and servers of version 8 take no packet with such a message.
+    /// What this program speaks. Version 11 is not spoken any more: nothing asks which version was agreed on
+    /// before it sends what only this one knows, and servers of version 11 take no packet with such a
+    /// message.
     pub const SPOKEN: Versions = Versions { lowest: VERSION, highest: VERSION };
 
     /// The highest that both speak.
@@ -142,6 +143,8 @@ pub enum Message {
     Joined(join::Joined),
     /// Between metadata servers.
     Relay(relay::Relay),
+    /// Between metadata servers.
+    Filters(filters::FilterMessage),
 }
 
 /// Why a packet was not taken.

@@ -14,6 +14,7 @@ pub mod delegation;
 pub mod disk;
 pub mod enrolment;
 pub mod envelope;
+pub mod filters;
 pub mod frame;
 pub mod freshness;
 pub mod grant;

@@ -286,7 +286,8 @@ fn client_map() -> LookupKind {
 
 /// A lookup that a cluster can run today, by its name.
 pub fn live_lookup(name: &str) -> Result<LookupKind, String> {
-    const LIVE: [LookupKind; 3] = [LookupKind::ClientMap, LookupKind::OneHop, LookupKind::InNetwork];
+    const LIVE: [LookupKind; 4] =
+        [LookupKind::ClientMap, LookupKind::OneHop, LookupKind::BloomGroups, LookupKind::InNetwork];
     let lookup: LookupKind = name.parse().map_err(|error: UnknownScheme| error.to_string())?;
     if LIVE.contains(&lookup) {
         return Ok(lookup);

@@ -19,11 +19,10 @@ use crate::state::ChunkReport;
 use bearing_engines_local::{FileTabletLog, FjallStore};
 use bearing_env::Clock;
 use bearing_meta::{Command, Config, Event, Failing, Headroom, MetaServer, Note, reserve_bytes};
-use bearing_placement::Assignment;
 use bearing_proto::coordinator::{Ask, AskCall, TellBody, Told};
 use bearing_proto::{Message, Sender};
 use bearing_seams::EngineError;
-use bearing_types::{Block, MapVersion, Mono, Now, ServerId, Squash};
+use bearing_types::{Block, Mono, Now, ServerId, Squash};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -211,8 +210,8 @@ impl Driver for TabletKeeper {
         Ok(())
     }
 
-    fn assignment(&self) -> Option<(MapVersion, &Assignment)> {
-        self.machine.assignment()
+    fn metadata(&self) -> Option<&MetaServer> {
+        Some(&self.machine)
     }
 
     fn longest_step(&mut self) -> Option<LongStep> {

@@ -437,8 +437,13 @@ impl Post {
         }
     }
 
-    /// Passes a session's request on to another server, if the client can be answered by others: it was heard
-    /// of by datagram.
+    /// Whether others can answer a client: it was heard of by datagram.
+    pub fn is_relayable(&self, session: SessionId) -> bool {
+        let origin = self.sessions.get(session).and_then(|known| known.origin());
+        matches!(origin, Some(Origin::Datagram(_)))
+    }
+
+    /// Passes a session's request on to another server, if the client can be answered by others.
     pub fn relay(&mut self, hop: Hop, session: SessionId, request: &Request) -> bool {
         let Some(known) = self.sessions.get(session) else { return false };
         let Some(Origin::Datagram(origin)) = known.origin() else { return false };

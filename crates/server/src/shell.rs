@@ -14,12 +14,12 @@ use crate::metrics::{self, Histogram, Metric, Page, Publisher};
 use crate::notify::{READY, STOPPING, notify};
 use crate::post::{Opened, Post};
 use crate::registers::Registers;
-use crate::relays;
+use crate::relays::Relaying;
 use crate::state::{ChunkReport, Occupied, Phase};
 use bearing_env::{
     Clock, Destination, Endpoint, EndpointError, Incoming, Peer, Secret, Transport, Waker, random_u64,
 };
-use bearing_placement::Assignment;
+use bearing_meta::MetaServer;
 use bearing_proto::client::ServerKind;
 use bearing_proto::coordinator::{Ask, AskCall, TellBody, Told};
 use bearing_proto::envelope::{Refusal, VERSION};
@@ -27,7 +27,7 @@ use bearing_proto::hello::HelloRefusal;
 use bearing_proto::keys::{Key, ServerKeys};
 use bearing_proto::prefix::CARRIED_PORT;
 use bearing_proto::{Message, Sender};
-use bearing_types::{MapVersion, Mono, Now, Squash};
+use bearing_types::{Mono, Now, Squash};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeSet;
@@ -86,8 +86,8 @@ pub trait Driver {
     /// Whether it serves all that it should.
     fn is_serving(&self) -> bool;
 
-    /// Who owns what, as far as it is known here.
-    fn assignment(&self) -> Option<(MapVersion, &Assignment)> {
+    /// The metadata machine, if it is one's.
+    fn metadata(&self) -> Option<&MetaServer> {
         None
     }
 
@@ -151,7 +151,7 @@ struct Shell<'a> {
     /// Of a metadata server.
     joins: Option<Joins>,
     /// Of a metadata server in a cluster whose servers pass requests on.
-    relays: Option<bearing_meta::Relays>,
+    relays: Option<Relaying>,
     carried: Carried,
     clocks: Clocks,
     /// What is reported of the clock.
@@ -215,8 +215,7 @@ fn serve<D: Driver>(
         endpoint.carry(CARRIED_PORT).map_err(|error| StartError::Listen(error.to_string()))?;
     }
     let lookup = config.cluster.lookup;
-    let relays =
-        keeps_tablets.then(|| bearing_meta::Relays::new(config.daemon.name.server(), lookup)).flatten();
+    let relays = keeps_tablets.then(|| Relaying::new(config.daemon.name.server(), lookup)).flatten();
     let publisher = publish(&config, &endpoint);
     publisher.iter().for_each(|publisher| occupied.note_metrics(publisher.address()));
     let mut driver = open(&config, &keys, endpoint.waker())?;
@@ -326,10 +325,13 @@ impl Shell<'_> {
         if let Some(joins) = &mut self.joins {
             joins.turn(now.mono, &mut self.post);
         }
-        driver.turn(now, &mut self.post)?;
-        if let (Some(relays), Some((version, assignment))) = (&mut self.relays, driver.assignment()) {
-            relays.learn(now.mono, version, assignment);
+        if let Some(relays) = &mut self.relays {
+            let decided = relays.turn(now, driver.metadata(), &mut self.post);
+            decided.into_iter().for_each(|(sender, squash, message)| {
+                driver.take(sender, squash, vec![message], Vec::new());
+            });
         }
+        driver.turn(now, &mut self.post)?;
         self.ask_etcd(now, driver)?;
         self.send();
         self.endpoint.flush().map_err(|error| self.network_failed(&error))?;
@@ -446,6 +448,7 @@ impl Shell<'_> {
         let wake = [
             driver.next_wake(),
             contacts_wake,
+            self.relays.as_ref().and_then(Relaying::next_wake),
             self.joins.as_ref().and_then(Joins::next_wake),
             Some(self.clocks.next_wake()),
         ]
@@ -587,6 +590,17 @@ impl Shell<'_> {
                 page.count(&metrics::CARRIED, [outcome], datagrams);
             }
         }
+        if let Some(counts) = self.relays.as_ref().and_then(Relaying::filters) {
+            for (outcome, requests) in [
+                ("recent", counts.found_recent),
+                ("segment", counts.found_segment),
+                ("group", counts.found_group),
+                ("all", counts.found_all),
+                ("misled", counts.misled),
+            ] {
+                page.count(&metrics::FILTERS, [outcome], requests);
+            }
+        }
         let dropped = network.datagrams_truncated + network.datagrams_dropped + network.packets_not_queued;
         page.count(&metrics::PACKETS_LOST, [], dropped);
         for (event, streams) in [
@@ -628,18 +642,10 @@ impl Shell<'_> {
                 }
                 messages.retain(|message| !self.clocks.take(now, sender, message, &mut self.post));
                 if let Some(relays) = &mut self.relays {
-                    match sender {
-                        Sender::Client(session) => {
-                            relays::pass_on(relays, now.mono, session, &mut messages, &mut self.post);
-                        }
-                        Sender::Server(_) => {
-                            for (sender, squash, request) in
-                                relays::take(relays, now, &mut messages, &mut self.post)
-                            {
-                                driver.take(sender, squash, vec![request], Vec::new());
-                            }
-                        }
-                        Sender::Nobody => {}
+                    for (sender, squash, request) in
+                        relays.take(now, (sender, squash), &mut messages, &mut self.post)
+                    {
+                        driver.take(sender, squash, vec![request], Vec::new());
                     }
                 }
                 messages.retain(|message| !self.tell_metrics(now.mono, sender, message, driver));

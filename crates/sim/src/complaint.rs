@@ -62,7 +62,8 @@ pub enum Promise {
     Bounded,
     /// What needs only servers that are there, or are back, is done within a stated time.
     InTime,
-    /// When nothing is wrong any more, the neighbours of a server on the ring are those that are there.
+    /// When nothing is wrong any more, the neighbours of a server on the ring are those that are there, and
+    /// so are those with filters.
     Linked,
     /// When nothing is wrong any more, servers have as many tablets one as another, and who leaves has none.
     Even,

@@ -6,6 +6,7 @@
 //! step, at each named step of a protocol.
 
 mod notes;
+mod relays;
 
 use crate::clock::{Instantly, MILLISECOND};
 use crate::cluster::{COORDINATOR, COORDINATOR_HOST, Hosts, Role};
@@ -20,19 +21,18 @@ use crate::post::Post;
 use crate::world::{Happening, World};
 use bearing_lookup::Trail;
 use bearing_meta::{
-    AppendNumber, Bound, Command, Config, DiskSpace, Event, Headroom, LoadResult, LogEntry, MetaServer,
-    RecoverError, Recovered, Relays, RingView, compared_pairs,
+    AppendNumber, Asked, Bound, Command, Config, DiskSpace, Event, HELD_MAX, Headroom, LoadResult, LogEntry,
+    MetaServer, RecoverError, Recovered, Relays, RingView, compared_pairs,
 };
 use bearing_placement::Tablet;
-use bearing_proto::client::{Answer, Request};
+use bearing_proto::client::Answer;
 use bearing_proto::peer::{PeerBody, Told, Vote};
-use bearing_proto::relay::Relay;
 use bearing_proto::tablets::{Digest, TabletRole};
 use bearing_proto::{Message, Sender};
 use bearing_seams::{
     Cut, DiskLabel, EngineError, LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog, Unapplied,
 };
-use bearing_types::{Block, DiskId, Epoch, ServerId, SessionId, Squash, TabletSerial};
+use bearing_types::{Block, DiskId, Epoch, ServerId, SessionId, TabletSerial};
 use bearing_workload::Seeded;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,7 +60,7 @@ pub struct MetaHost {
     hosts: Hosts,
     machine: Option<MetaServer>,
     /// Passes requests on, where servers do.
-    relays: Option<Relays>,
+    relays: Option<Relays<SessionId>>,
     store: MemStore,
     log: MemTabletLog,
     post: Post,
@@ -321,6 +321,11 @@ impl MetaHost {
             count_max: LOG_BYTES_LIMIT,
         };
         bounds.push(log);
+        bounds.extend(self.relays.as_ref().map(|relays| Bound {
+            name: "requests that its lookup holds",
+            count: relays.held(),
+            count_max: HELD_MAX,
+        }));
         bounds
     }
 
@@ -386,23 +391,25 @@ impl MetaHost {
         for message in packet.messages {
             let event = match (packet.sender, message) {
                 (Sender::Client(session), Message::Request(request)) => {
-                    match self.pass_on(world, way, session, request, (0, Trail::default())) {
-                        Some(request) => Event::Request(session, Squash::None, request),
-                        None => continue,
+                    let asked = Asked { from: session, request, hops: 0, trail: Trail::default() };
+                    match way {
+                        Way::Datagram => self.pass_on(world, ledger, asked),
+                        Way::Stream => self.decide(world, ledger, session, asked.request),
                     }
+                    continue;
                 }
                 (Sender::Server(_), Message::Relay(relay)) => {
                     let Ok(ticket) = relay.ticket.try_into() else { continue };
-                    let session = SessionId(u64::from_le_bytes(ticket));
+                    world.counts.add("meta: requests that another server passed on");
+                    let from = SessionId(u64::from_le_bytes(ticket));
                     let trail = Trail { level: relay.trail.0, entry: relay.trail.1 };
-                    match self.pass_on(world, Way::Datagram, session, relay.request, (relay.hops, trail)) {
-                        Some(request) => {
-                            world.counts.add("meta: requests that another server passed on");
-                            self.heard.insert(session);
-                            Event::Request(session, Squash::None, request)
-                        }
-                        None => continue,
-                    }
+                    let asked = Asked { from, request: relay.request, hops: relay.hops, trail };
+                    self.pass_on(world, ledger, asked);
+                    continue;
+                }
+                (Sender::Server(server), Message::Filters(message)) => {
+                    self.hear_filters(world, ledger, server, &message);
+                    continue;
                 }
                 (Sender::Client(session), Message::Recalled(recalled)) => Event::Recalled(session, recalled),
                 (Sender::Client(session), Message::OpenState(open_state)) => {
@@ -420,39 +427,6 @@ impl MetaHost {
             self.step(world, ledger, event);
         }
         self.finish_step(world, ledger);
-    }
-
-    /// Passes a request on, if the lookup says so; else gives it back.
-    fn pass_on(
-        &mut self,
-        world: &mut World,
-        way: Way,
-        session: SessionId,
-        request: Request,
-        (hops, trail): (u8, Trail),
-    ) -> Option<Request> {
-        let now = world.clock_of(self.host).mono;
-        if let (Some(relays), Some((version, assignment))) =
-            (&mut self.relays, self.machine.as_ref().and_then(MetaServer::assignment))
-        {
-            relays.learn(now, version, assignment);
-        }
-        let hop = self.relays.as_mut().filter(|_| way == Way::Datagram);
-        let hop = hop.and_then(|relays| relays.next_hop(now, &request, hops, trail));
-        let Some((hop, to)) = hop.and_then(|hop| Some((hop, self.hosts.host_of(hop.server)?))) else {
-            return Some(request);
-        };
-        let relay = Relay {
-            // No ticket is sealed in the simulation: a session is known by its number.
-            ticket: session.0.to_le_bytes().to_vec(),
-            origin: (std::net::Ipv4Addr::LOCALHOST, 0).into(),
-            request,
-            hops: hop.hops,
-            trail: (hop.trail.level, hop.trail.entry),
-        };
-        let receiver = Sender::Server(hop.server);
-        self.post.send(world, to, receiver, Way::Datagram, &Message::Relay(relay), &[]);
-        None
     }
 
     /// The machine wanted to be woken now.
@@ -521,6 +495,7 @@ impl MetaHost {
         if self.machine.is_none() {
             return;
         }
+        self.tend_relays(world, ledger);
         self.begin_sync(world, ledger);
         self.flush_if_due(world, ledger);
         self.post.flush(world);
@@ -739,6 +714,7 @@ impl MetaHost {
 
     fn set_wake(&mut self, world: &mut World) {
         let Some(due) = self.machine.as_ref().map(MetaServer::next_wake) else { return };
+        let due = self.relays.as_ref().and_then(Relays::next_wake).map_or(due, |relays| relays.min(due));
         let at = world.when(self.host, due);
         if self.wake_at.is_none_or(|set| at < set) {
             self.wake_at = Some(at);

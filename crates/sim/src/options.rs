@@ -57,6 +57,7 @@ impl Options {
         self.lookup.unwrap_or_else(|| match Seeded::new(seed ^ 0x0a5c).below(6) {
             0 => LookupKind::OneHop,
             1 => LookupKind::InNetwork,
+            2 => LookupKind::BloomGroups,
             _ => LookupKind::ClientMap,
         })
     }

@@ -103,6 +103,7 @@ pub fn run(seed: u64, options: &Options) -> Report {
         sim.work(options);
         sim.heal();
         sim.check_ring();
+        sim.check_filters();
         audit.finish(&mut sim);
         audit.drill(&mut sim);
         sim.check_chunks();

@@ -59,6 +59,7 @@ const TABLE: &[(&str, &[Row])] = &[
                     "decide/rules",
                 ],
             ),
+            ("relays", &["engine"]),
         ],
     ),
     (

@@ -31,6 +31,33 @@ impl Division {
         Ok(Division { most, seats: Vec::new(), next: 0 })
     }
 
+    /// A division as it was: M, who is in which group in the order in which they came, and the number of the
+    /// next group. `None`: no division is like this.
+    pub fn of_parts(most: u32, seats: Vec<(ServerId, GroupId)>, next: u32) -> Option<Division> {
+        let servers: BTreeSet<ServerId> = seats.iter().map(|(server, _)| *server).collect();
+        let numbered = next < u32::MAX / 2 && seats.iter().all(|(_, group)| group.0 < next);
+        let good = (1..=GROUP_MOST_MAX).contains(&most) && servers.len() == seats.len() && numbered;
+        let division = Division { most, seats, next };
+        let sizes =
+            |division: &Division| division.groups().into_values().all(|all| all.len() <= most as usize);
+        (good && sizes(&division)).then_some(division)
+    }
+
+    /// M, the most members of a group.
+    pub fn most(&self) -> u32 {
+        self.most
+    }
+
+    /// Who is in which group, in the order in which they came.
+    pub fn seats(&self) -> &[(ServerId, GroupId)] {
+        &self.seats
+    }
+
+    /// The number of the next group.
+    pub fn next(&self) -> u32 {
+        self.next
+    }
+
     /// All servers, in the order in which they came.
     pub fn servers(&self) -> impl ExactSizeIterator<Item = ServerId> + '_ {
         self.seats.iter().map(|(server, _)| *server)

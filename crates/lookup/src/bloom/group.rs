@@ -58,6 +58,22 @@ impl fmt::Display for Unsettled {
 impl std::error::Error for Unsettled {}
 
 impl Group {
+    /// A share-out as somebody made it: its members, and for each server outside who holds its replica.
+    /// `None`: nobody makes one like this.
+    pub fn of_parts(members: Vec<ServerId>, holders: Vec<(ServerId, ServerId)>) -> Option<Group> {
+        let count = holders.len();
+        let holders: BTreeMap<ServerId, ServerId> = holders.into_iter().collect();
+        let all: BTreeSet<ServerId> = members.iter().copied().chain(holders.keys().copied()).collect();
+        let is_whole = all.len() == members.len() + count;
+        let group = Group { members, holders };
+        (is_whole && !group.members.is_empty() && group.check(&all).is_ok()).then_some(group)
+    }
+
+    /// Who holds the replica of which server's filter.
+    pub fn holders(&self) -> impl ExactSizeIterator<Item = (ServerId, ServerId)> + '_ {
+        self.holders.iter().map(|(of, holder)| (*of, *holder))
+    }
+
     /// Who is in it, in the order in which they came.
     pub fn members(&self) -> &[ServerId] {
         &self.members

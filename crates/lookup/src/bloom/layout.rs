@@ -17,6 +17,9 @@ use std::sync::Arc;
 /// So many failed servers are still asked, in case they can be reached after all.
 pub const GONE_MAX: usize = 16;
 
+/// No cluster has had so many layouts: editions of filters begin with their number, in 32 bits.
+const COUNT_MAX: u64 = 1 << 31;
+
 /// The version of a layout. Ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LayoutVersion {
@@ -57,6 +60,22 @@ impl Layout {
         let births = division.servers().map(|server| (server, birth)).collect();
         let by = division.servers().next().unwrap_or(ServerId(0));
         Ok(Layout { version: LayoutVersion { count: 1, by }, division, births, gone: Vec::new() })
+    }
+
+    /// A layout as somebody made it: the stays in the order of the division's seats. `None`: nobody makes one
+    /// like this.
+    pub fn of_parts(
+        version: LayoutVersion,
+        division: Division,
+        births: &[Birth],
+        gone: Vec<ServerId>,
+    ) -> Option<Layout> {
+        let good = version.count < COUNT_MAX
+            && births.len() == division.seats().len()
+            && gone.len() <= GONE_MAX
+            && gone.iter().all(|server| division.group_of(*server).is_none());
+        let births = division.servers().zip(births.iter().copied()).collect();
+        good.then_some(Layout { version, division, births, gone })
     }
 
     /// Its version.

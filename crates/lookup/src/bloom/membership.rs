@@ -38,11 +38,25 @@ impl BloomServer {
     }
 
     /// Whom to ask when that one did not let it in: it may be gone. One who never saw a layout knows no
-    /// other.
+    /// other but those that it was told of.
     fn sponsor_after(&self, through: ServerId) -> ServerId {
-        let known = self.layout.as_ref().map(|layout| layout.everybody()).unwrap_or_default();
+        let mut known = self.layout.as_ref().map(|layout| layout.everybody()).unwrap_or_default();
+        known.extend(&self.listed);
         let mut others = known.iter().copied().filter(|server| *server != self.id);
         others.clone().find(|server| *server > through).or(others.next()).unwrap_or(through)
+    }
+
+    /// Whom else it may ask to be let in: who is in a list that others than its peers keep.
+    pub fn list(&mut self, servers: impl IntoIterator<Item = ServerId>) {
+        self.listed = servers.into_iter().collect();
+    }
+
+    /// Says to a server that is not in, as far as it knows, what it knows of: perhaps that one is in another
+    /// cluster, which began while they could not reach each other. The higher layout wins.
+    pub fn look(&self, stranger: ServerId, out: &mut Vec<Command>) {
+        if matches!(self.standing, Standing::In) {
+            self.send(stranger, self.heart_beat(true), out);
+        }
     }
 
     pub(super) fn leave(&mut self, now: Mono, out: &mut Vec<Command>) {
@@ -370,6 +384,13 @@ impl BloomServer {
             self.strays.remove(&from);
         } else {
             self.send(from, BloomMessage::Layout(Arc::clone(&layout)), out);
+        }
+        if theirs == Some(layout.version()) && shares == theirs && layout.birth(from).is_none() {
+            // Who has shares is in, so there are two layouts of this version: whoever made the other one
+            // started again since then, alone, and came to the same number. The next one decides.
+            if let Some(mine) = self.layout_as_steward() {
+                return self.decide(now, mine.without(self.id, &BTreeSet::new()), out);
+            }
         }
         // An answer to a heart-beat that knows more: ask for it.
         if answer || theirs > Some(layout.version()) {

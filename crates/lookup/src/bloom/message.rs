@@ -1,4 +1,4 @@
-//! What the servers of a Bloom lookup say to each other. Values here; `proto` will encode them.
+//! What the servers of a Bloom lookup say to each other. Values here; `proto` encodes them (`filters.rs`).
 
 use crate::bloom::filter::Bloom;
 use crate::bloom::layout::{Birth, Layout, LayoutVersion, Shares};

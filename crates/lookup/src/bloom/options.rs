@@ -4,6 +4,7 @@ use crate::bloom::division::GROUP_MOST_MAX;
 use crate::bloom::filter::Shape;
 use crate::bloom::keying::DIRECTORY_BITS;
 use crate::bloom::lru::RecentShape;
+use crate::query::FileKey;
 use bearing_placement::{LookupKind, ParameterError, within};
 use std::time::Duration;
 
@@ -99,6 +100,23 @@ impl BloomOptions {
         Ok(BloomOptions { filter, publish_at: filter.bits / 100, ..BloomOptions::of(lookup, sizes)? })
     }
 
+    /// G-HBA in a cluster that runs: its filters name parts of the ring. Failures are noticed in a second, as
+    /// long as a client goes on asking owners itself, and a query is over before its client sends it again,
+    /// which it does after 100 ms: 20 ms for the group, 40 ms for all. M is the published one from 20 servers
+    /// on, about the square root of their number as there; below, the square root, 2 at least.
+    pub fn of_ring(servers: u32) -> BloomOptions {
+        let sizes = Sizes { servers: servers.max(1), keys_each: FileKey::RING_PARTS };
+        let published = BloomOptions::of(LookupKind::BloomGroups, sizes).expect("these sizes are in bounds");
+        let small = servers.isqrt().max(2);
+        BloomOptions {
+            group_most: if servers < 20 { small } else { published.group_most },
+            beat: Duration::from_millis(200),
+            silent_beats: 5,
+            asks_max: 2,
+            ..published
+        }
+    }
+
     /// Whether all is within bounds. The first that is not is named, with its bound.
     pub fn check(&self) -> Result<(), ParameterError> {
         let most = (1..=GROUP_MOST_MAX).contains(&self.group_most);
@@ -148,6 +166,17 @@ mod tests {
         assert!(BloomOptions::of(LookupKind::BloomGroups, nobody).is_err());
         let nothing = Sizes { keys_each: 0, ..SIZES };
         assert!(BloomOptions::of(LookupKind::BloomGroups, nothing).is_err());
+    }
+
+    #[test]
+    fn options_of_rings_are_within_bounds_and_groups_about_the_square_root() {
+        let most = [0, 1, 3, 5, 9, 19, 20, 100].map(|servers| BloomOptions::of_ring(servers).group_most);
+        assert_eq!(most, [2, 2, 2, 2, 3, 4, 5, 9]);
+        for servers in [0, 1, 5000, u32::MAX] {
+            let options = BloomOptions::of_ring(servers);
+            assert_eq!(options.check(), Ok(()));
+            assert_eq!(options.filter, BloomOptions::of_ring(5).filter, "all servers have one shape");
+        }
     }
 
     #[test]

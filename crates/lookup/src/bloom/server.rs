@@ -125,6 +125,8 @@ pub struct BloomServer {
     /// Those that asked to be let in anew: who they were in this layout is gone, so what they say is no
     /// heart-beat of that one.
     pub(super) renewed: BTreeSet<ServerId>,
+    /// Whom it may ask to be let in, beside those of its layout.
+    pub(super) listed: BTreeSet<ServerId>,
     /// Those that could not be reached since the last heart-beat: no filter leads to them.
     pub(super) away: BTreeSet<ServerId>,
     /// Whose filter is asked for again next.
@@ -166,6 +168,7 @@ impl BloomServer {
             silent: BTreeSet::new(),
             doubted: BTreeSet::new(),
             renewed: BTreeSet::new(),
+            listed: BTreeSet::new(),
             away: BTreeSet::new(),
             refreshed: None,
             next_beat: None,
@@ -492,6 +495,36 @@ mod tests {
             whom.extend(asked(&out));
         }
         assert!(whom.contains(&C), "{whom:?}");
+    }
+
+    #[test]
+    fn two_layouts_of_one_version_are_followed_by_a_third_of_the_steward() {
+        let mut machine = first_of_three();
+        let version = machine.layout().unwrap().version();
+        let stranger = ServerId(9);
+        let beat = |shares| BloomMessage::Beat { layout: Some(version), shares, answer: false };
+        assert_eq!(step(&mut machine, message(stranger, beat(None))), [], "it is not in any");
+        let out = step(&mut machine, message(stranger, beat(Some(version))));
+        let next = machine.layout().unwrap();
+        assert_eq!(next.version().count, version.count + 1);
+        assert_eq!(next.division().all(), [A, B, C].into());
+        assert!(
+            out.iter().any(|said| matches!(said, Command::Send(B, Message::Bloom(BloomMessage::Layout(_)))))
+        );
+    }
+
+    #[test]
+    fn who_is_let_in_by_nobody_asks_those_of_its_list_in_turn_and_stays_the_same() {
+        let mut machine = BloomServer::new(C, first_of_three().options).unwrap();
+        machine.list([A, B]);
+        let mut asked = step(&mut machine, Event::Join(Some(B)));
+        let mut now = NOW;
+        for _ in 0..2 {
+            now = now.after(machine.options.beat);
+            machine.step(now, Event::Wake, &mut asked);
+        }
+        let join = |to| Command::Send(to, Message::Bloom(BloomMessage::Join(C, machine.birth)));
+        assert_eq!(asked, [join(B), join(A), join(B)]);
     }
 
     #[test]

@@ -254,7 +254,7 @@ impl MetaServer {
     }
 
     /// The tablets that it serves now, with their epochs.
-    pub fn serving(&self) -> impl Iterator<Item = (bearing_types::Block, bearing_types::Epoch)> + '_ {
+    pub fn serving(&self) -> impl Iterator<Item = (bearing_types::Block, bearing_types::Epoch)> + Clone + '_ {
         self.tablets.values().map(|tablet| (tablet.block, tablet.epoch()))
     }
 

@@ -41,6 +41,11 @@ impl MetaServer {
         others
     }
 
+    /// The same once it knows them, and is the one that it says it is.
+    pub fn listed_others(&self) -> Option<Vec<ServerId>> {
+        self.knows_the_ring().then(|| self.others())
+    }
+
     /// Whether it may be on the ring: it knows the servers, and is the one that it says it is.
     fn knows_the_ring(&self) -> bool {
         self.startup.version != 0 && self.disk.is_ours()

@@ -76,6 +76,8 @@ metrics! {
             "Packets that were cut off on the way here, or that the system did not take.";
         CARRIED: Counter "bearing_carried_total" ["outcome"],
             "Datagrams that the network carried here by their position: taken; unknown, of a session that has no key here, dropped; astray, to no position, dropped. Requests among those taken whose tablet another server has count in bearing_referrals_total.";
+        FILTERS: Counter "bearing_filters_total" ["outcome"],
+            "Requests that Bloom filters led to this server, by the level that did: recent, segment (the filters of one server), group, all; misled: those that it does not serve, which went on from here.";
         STREAMS: Counter "bearing_streams_total" ["event"],
             "Streams that peers made, that ended, and that were cut off for breaking a limit.";
         PROCESS_CPU: Counter "process_cpu_seconds_total", "Processor time of the process.";
