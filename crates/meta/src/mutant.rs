@@ -75,11 +75,13 @@ pub enum Mutant {
     ServeAfterHandover,
     /// A server that does not own what it is asked answers itself, instead of passing it on or referring it.
     RelayAnswersItself,
+    /// A server that passes a request on changes the epoch that it was sent under.
+    RelayChangesEpoch,
 }
 
 impl Mutant {
     /// All of them, with the names used on command lines.
-    pub const ALL: [(&'static str, Mutant); 33] = [
+    pub const ALL: [(&'static str, Mutant); 34] = [
         ("forgotten-lease-check", Mutant::ForgottenLeaseCheck),
         ("double-execution", Mutant::DoubleExecution),
         ("wrong-sync-order", Mutant::WrongSyncOrder),
@@ -113,6 +115,7 @@ impl Mutant {
         ("void-rule-off", Mutant::VoidRuleOff),
         ("serve-after-handover", Mutant::ServeAfterHandover),
         ("relay-answers-itself", Mutant::RelayAnswersItself),
+        ("relay-changes-epoch", Mutant::RelayChangesEpoch),
     ];
 
     /// Whether it shows only with several copies of each tablet.

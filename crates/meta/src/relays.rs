@@ -14,6 +14,7 @@
 mod filters;
 
 use crate::engine::MetaServer;
+use crate::mutant::Mutant;
 use bearing_lookup::{Command, Event, FileKey, Machine, Message, Query, QueryId, TableServer, Target, Trail};
 use bearing_placement::{Assignment, LookupKind};
 use bearing_proto::client::{Call, Request};
@@ -73,6 +74,7 @@ pub struct Relays<F> {
     /// The number of the last query.
     asked: u64,
     said: Vec<Command>,
+    planted: Option<Mutant>,
 }
 
 #[derive(Debug)]
@@ -91,7 +93,12 @@ impl<F> Relays<F> {
             LookupKind::BloomGroups => Passing::Filters(Box::new(Filters::new(me))),
             _ => return None,
         };
-        Some(Relays { me, lookup, held: BTreeMap::new(), asked: 0, said: Vec::new() })
+        Some(Relays { me, lookup, held: BTreeMap::new(), asked: 0, said: Vec::new(), planted: None })
+    }
+
+    /// With a planted bug, if it is one of its own.
+    pub fn with_planted(self, planted: Option<Mutant>) -> Relays<F> {
+        Relays { planted, ..self }
     }
 
     /// Takes what the server's machine knows by now: cheap if that is nothing new.
@@ -212,11 +219,13 @@ impl<F> Relays<F> {
                 match command {
                     Command::Pass(server, Query { id, hops, trail, .. }) => {
                         let taken = self.take(&mut current, id);
-                        out.extend(
-                            taken.map(|(from, request)| {
-                                Said::Pass(Hop { server, hops, trail }, from, request)
-                            }),
-                        );
+                        let changes = self.planted == Some(Mutant::RelayChangesEpoch);
+                        out.extend(taken.map(|(from, mut request)| {
+                            if cfg!(feature = "mutants") && changes {
+                                request.epoch = request.epoch.next();
+                            }
+                            Said::Pass(Hop { server, hops, trail }, from, request)
+                        }));
                     }
                     Command::Serve(Query { id, .. })
                     | Command::Refer(Query { id, .. }, _)

@@ -166,7 +166,8 @@ impl MetaHost {
         let fresh = DiskId(u128::from(self.rng.next()) << 64 | u128::from(self.rng.next()));
         let mut config = self.limits.config(self.planted.meta, world.delegations);
         config.lookup = world.lookup;
-        self.relays = Relays::new(self.server, world.lookup);
+        let relays = Relays::new(self.server, world.lookup);
+        self.relays = relays.map(|relays| relays.with_planted(self.planted.meta));
         while self.crash_points.per_million > 0 && !self.disks.is_rotten() && self.rng.chance(1, 8) {
             world.counts.add("fault: a crash inside recovery");
             self.recover(fresh, &config);
