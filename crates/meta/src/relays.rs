@@ -13,6 +13,7 @@
 
 mod filters;
 
+use crate::config::Config;
 use crate::engine::MetaServer;
 use crate::mutant::Mutant;
 use bearing_lookup::{Command, Event, FileKey, Machine, Message, Query, QueryId, TableServer, Target, Trail};
@@ -74,7 +75,8 @@ pub struct Relays<F> {
     /// The number of the last query.
     asked: u64,
     said: Vec<Command>,
-    planted: Option<Mutant>,
+    /// The planted bug.
+    changes_epochs: bool,
 }
 
 #[derive(Debug)]
@@ -93,12 +95,12 @@ impl<F> Relays<F> {
             LookupKind::BloomGroups => Passing::Filters(Box::new(Filters::new(me))),
             _ => return None,
         };
-        Some(Relays { me, lookup, held: BTreeMap::new(), asked: 0, said: Vec::new(), planted: None })
+        Some(Relays { me, lookup, held: BTreeMap::new(), asked: 0, said: Vec::new(), changes_epochs: false })
     }
 
-    /// With a planted bug, if it is one of its own.
-    pub fn with_planted(self, planted: Option<Mutant>) -> Relays<F> {
-        Relays { planted, ..self }
+    /// With the planted bug of a configuration, if it is one of its own.
+    pub fn with_planted(self, config: &Config) -> Relays<F> {
+        Relays { changes_epochs: config.planted(Mutant::RelayChangesEpoch), ..self }
     }
 
     /// Takes what the server's machine knows by now: cheap if that is nothing new.
@@ -219,9 +221,9 @@ impl<F> Relays<F> {
                 match command {
                     Command::Pass(server, Query { id, hops, trail, .. }) => {
                         let taken = self.take(&mut current, id);
-                        let changes = self.planted == Some(Mutant::RelayChangesEpoch);
+                        let changes = self.changes_epochs;
                         out.extend(taken.map(|(from, mut request)| {
-                            if cfg!(feature = "mutants") && changes {
+                            if changes {
                                 request.epoch = request.epoch.next();
                             }
                             Said::Pass(Hop { server, hops, trail }, from, request)

@@ -167,7 +167,7 @@ impl MetaHost {
         let mut config = self.limits.config(self.planted.meta, world.delegations);
         config.lookup = world.lookup;
         let relays = Relays::new(self.server, world.lookup);
-        self.relays = relays.map(|relays| relays.with_planted(self.planted.meta));
+        self.relays = relays.map(|relays| relays.with_planted(&config));
         while self.crash_points.per_million > 0 && !self.disks.is_rotten() && self.rng.chance(1, 8) {
             world.counts.add("fault: a crash inside recovery");
             self.recover(fresh, &config);
