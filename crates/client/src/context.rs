@@ -15,7 +15,7 @@ use crate::state::lent::Delegations;
 use crate::state::{DataRequests, Locks, Recalls, Requests, Routes, Session};
 use bearing_proto::client::LeaseKey;
 use bearing_proto::delegation::{Change, Step};
-use bearing_types::{Block, Sequence, ServerId, SessionId};
+use bearing_types::{Block, Name, NodeId, Sequence, ServerId, SessionId};
 use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -36,6 +36,9 @@ pub(crate) struct State {
     pub cache: Cache,
     pub trails: Trails,
     pub recalls: Recalls,
+    /// Names that renames under way are to make: the kernel takes them for good when it hears the answer,
+    /// also when they were recalled before.
+    pub renamed: Vec<(LeaseKey, NodeId, Name)>,
     pub files: Files,
     pub renewals: Renewals,
     pub chunks: Chunks,
@@ -58,6 +61,7 @@ impl State {
             cache: Cache::new(&config),
             trails: Trails::new(),
             recalls: Recalls::default(),
+            renamed: Vec::new(),
             files: Files::new(&config),
             renewals: Renewals::default(),
             chunks: Chunks::new(&config),

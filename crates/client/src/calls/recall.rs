@@ -92,8 +92,18 @@ impl State {
                 self.delegations.recall_names(*directory, self.io.now.mono, &mut kernel);
             }
         }
+        kernel.extend(self.renamed_among(|key| keys.contains(&key)));
         self.prune_leases();
         self.invalidate(kernel);
+    }
+
+    /// Names of renames under way that are recalled. The kernel drops them when the rename has ended, as it
+    /// drops any name of a directory that it works in; the recall waits for that.
+    fn renamed_among(&self, is_recalled: impl Fn(LeaseKey) -> bool) -> Vec<Invalidation> {
+        let among = self.renamed.iter().filter(|(key, ..)| is_recalled(*key));
+        among
+            .map(|(_, directory, name)| Invalidation::Entry { directory: *directory, name: name.clone() })
+            .collect()
     }
 
     fn drop_block(&mut self, block: Block, open: &[NodeId]) {
@@ -103,6 +113,7 @@ impl State {
         self.delegations.recall_names_in(block, self.io.now.mono, &mut kernel);
         // Data of open files may be in the kernel without any lease of ours.
         kernel.extend(open.iter().map(|node| Invalidation::Node { node: *node }));
+        kernel.extend(self.renamed_among(|_| true));
         self.prune_leases();
         self.invalidate(kernel);
     }

@@ -66,6 +66,15 @@ impl Context {
                 // Nothing goes by an exchange.
                 keep_open: mode != RenameMode::Exchange && self.keep_open(replaced),
             };
+            let ends = [Some((&to, target)), (mode == RenameMode::Exchange).then_some((&from, source))];
+            let renamed: Vec<_> = ends
+                .into_iter()
+                .flatten()
+                .map(|(directory, place)| {
+                    (directory.name_key(place.name), place.directory.node, place.name.clone())
+                })
+                .collect();
+            self.with(|state| state.renamed.extend(renamed.iter().cloned()));
             let moving = self.change(keys, to.position(target.name), call, |state, answered| {
                 if let Body::Entry(view, _) = answered.body {
                     state.take_entry(&to, target.name, view, &answered.stamp);
@@ -83,7 +92,14 @@ impl Context {
                     state.invalidate([Invalidation::Entry { directory, name }]);
                 }
             });
-            match moving.await {
+            let moved = moving.await;
+            self.with(|state| {
+                for ended in &renamed {
+                    let place = state.renamed.iter().position(|other| other == ended);
+                    place.into_iter().for_each(|place| _ = state.renamed.swap_remove(place));
+                }
+            });
+            match moved {
                 Err(code) if grants.again(code) => self.grant_refused(&[
                     (source.directory.node, source.name),
                     (target.directory.node, target.name),
