@@ -61,7 +61,7 @@ pub struct ClientConfig {
     pub delegated_entries_max: usize,
     /// Whether to tell what is decided in delegated directories ([`crate::Command::Decided`]).
     pub tells_steps: bool,
-    /// Whether each request that finds its owner is told.
+    /// Whether there is a note for each request that finds its owner.
     pub tells_lookups: bool,
     /// So many names of a directory have to be asked for one by one before the others are prefetched. Zero:
     /// never.

@@ -45,7 +45,8 @@ impl Relaying {
         self.relays.next_wake()
     }
 
-    /// Learns what the machine knows, and does what time brings. Gives what was held and is decided here.
+    /// Learns what the machine knows, and does what time brings; tickets end by the time of day that it is
+    /// given. Gives what was held and is decided here.
     pub fn turn(&mut self, now: Now, machine: Option<&MetaServer>, post: &mut Post) -> Vec<Taken> {
         machine.into_iter().for_each(|machine| self.relays.learn(now.mono, machine, &mut self.said));
         self.relays.wake(now.mono, &mut self.said);
@@ -115,7 +116,6 @@ fn decide(now: Now, from: Source, request: Request, post: &mut Post) -> Option<T
         Source::Client(session, squash) => Some((Sender::Client(session), squash, Message::Request(request))),
         Source::Server(ticket, origin) => {
             let relay = Relay { ticket, origin, request, hops: 0, trail: (0, None) };
-            // By this machine's clock, as those that come from clients themselves.
             let Relayed { session, squash } = post.admit_relayed(now.wall, &relay)?;
             Some((Sender::Client(session), squash, Message::Request(relay.request)))
         }

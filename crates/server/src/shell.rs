@@ -325,8 +325,9 @@ impl Shell<'_> {
         if let Some(joins) = &mut self.joins {
             joins.turn(now.mono, &mut self.post);
         }
+        let by_others = self.by_others(now);
         if let Some(relays) = &mut self.relays {
-            let decided = relays.turn(now, driver.metadata(), &mut self.post);
+            let decided = relays.turn(by_others, driver.metadata(), &mut self.post);
             decided.into_iter().for_each(|(sender, squash, message)| {
                 driver.take(sender, squash, vec![message], Vec::new());
             });
@@ -401,8 +402,7 @@ impl Shell<'_> {
         incoming: &mut Vec<Incoming>,
         driver: &mut impl Driver,
     ) -> Result<(), StartError> {
-        // Tickets have an end by the clock.
-        let by_others = self.clock.map_or(now, |verdict| verdict.by_others(now));
+        let by_others = self.by_others(now);
         for packet in incoming.drain(..) {
             if let (Destination::Carried(_, at), prefix) = (packet.from, self.config.cluster.prefix)
                 && prefix.is_none_or(|prefix| prefix.position(at).is_none())
@@ -563,6 +563,11 @@ impl Shell<'_> {
         true
     }
 
+    /// The time of day by most servers' clocks: tickets have an end by that.
+    fn by_others(&self, now: Now) -> Now {
+        self.clock.map_or(now, |verdict| verdict.by_others(now))
+    }
+
     /// All that this daemon shows, in words.
     fn page(&self, now: Mono, driver: &mut impl Driver) -> String {
         let mut page = Page::default();
@@ -641,9 +646,10 @@ impl Shell<'_> {
                     });
                 }
                 messages.retain(|message| !self.clocks.take(now, sender, message, &mut self.post));
+                let by_others = self.by_others(now);
                 if let Some(relays) = &mut self.relays {
                     for (sender, squash, request) in
-                        relays.take(now, (sender, squash), &mut messages, &mut self.post)
+                        relays.take(by_others, (sender, squash), &mut messages, &mut self.post)
                     {
                         driver.take(sender, squash, vec![request], Vec::new());
                     }

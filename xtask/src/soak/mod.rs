@@ -151,14 +151,7 @@ impl Soak {
     fn options(self) -> &'static str {
         match self {
             Soak::Sqlite | Soak::Stress | Soak::Cargo => "locks=local",
-            Soak::Fsx | Soak::Git | Soak::Fio | Soak::Mixed | Soak::Rsync | Soak::Pjdfstest => "",
-            Soak::PowerCuts
-            | Soak::Kills
-            | Soak::Outages
-            | Soak::Etcd
-            | Soak::Members
-            | Soak::Network
-            | Soak::Xfstests => "",
+            _ => "",
         }
     }
 }

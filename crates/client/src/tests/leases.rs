@@ -87,6 +87,29 @@ fn a_recall_is_answered_only_when_the_kernel_has_forgotten() {
     assert!(is_lookup(&world.take_request().call), "it is not served any more");
 }
 
+/// The kernel takes the new name when the rename is answered, and does not ask then whether it was recalled.
+#[test]
+fn a_recall_of_a_name_that_a_rename_makes_is_answered_after_the_kernel_has_dropped_that() {
+    let mut world = with_name_cached();
+    world.start(Operation::Rename {
+        source: root(),
+        source_name: name("a"),
+        target: root(),
+        target_name: name("b"),
+        who: Credentials::ROOT,
+        mode: RenameMode::Replace,
+    });
+    world.refuse_one(Code::NotFound);
+    let rename = world.take_request();
+    assert!(matches!(rename.call, Call::Rename { .. }), "{:?}", rename.call);
+    world.recall(3, vec![name_key("b")]);
+    assert!(world.sent.is_empty(), "it waits");
+    let (number, what) = world.invalidations.remove(0);
+    assert_eq!(what, [Invalidation::Entry { directory: NodeId::ROOT, name: name("b") }]);
+    world.step(Event::Invalidated(number));
+    assert_eq!(recalled(&mut world), (3, vec![]));
+}
+
 #[test]
 fn a_repeated_recall_is_answered_again() {
     let mut world = with_name_cached();

@@ -3,7 +3,7 @@
 //!
 //! Invariants: the server's own filter has the keys of the parts of the ring that its tablets lie in, each
 //! once. Who is in is what the servers agree on among themselves; the coordinator's list only says whom to
-//! ask to be let in. Whatever is lost or wrong here costs hops.
+//! ask to be let in. Lost or wrong filters cost hops.
 
 use bearing_lookup::bloom::{BloomOptions, BloomServer, Counts};
 use bearing_lookup::{Command, Event, FileKey, Machine, Message, Query};
@@ -12,7 +12,7 @@ use bearing_types::{Block, MapVersion, Mono, Position, ServerId};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Somebody who is listed and not in is told of this cluster so often, one after the other.
+/// A listed server that is not in hears of this cluster so often, one after the other.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Who was let in by nobody for so long begins alone. The first of the list does before the others, so that
 /// servers that start together mostly begin as one.
