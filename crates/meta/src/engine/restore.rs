@@ -287,8 +287,14 @@ impl MetaServer {
             if !assigned.members.contains(&to) {
                 return Some(Assigned { learner: Some(to), ..assigned.clone() });
             }
+            // A tablet is yielded when all that it said is committed: with a member that does not answer it would
+            // be refused for as long as that takes.
+            let keeps_up = self
+                .tablets
+                .get(&assigned.block.start())
+                .is_some_and(|tablet| tablet.log.members.keep_up(now.mono));
             let leaving = self.tablets.values().filter(|tablet| matches!(tablet.phase, Phase::Leaving(_)));
-            if leaving.count() < LEAVING_MAX {
+            if keeps_up && leaving.count() < LEAVING_MAX {
                 self.begin_leaving(now, assigned.block.start(), to);
             }
             return None;

@@ -12,6 +12,9 @@ use bearing_types::{LogIndex, Mono, ServerId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Who keeps up has synced what it was sent within this time.
+const KEEPS_UP: Duration = Duration::from_millis(10);
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Members {
@@ -197,6 +200,12 @@ impl Members {
     pub fn rely(&self, pairs: &Pairs, now: Mono, config: &Config) -> bool {
         let mut counting = self.others.iter().filter(|(_, member)| member.counts);
         counting.all(|(server, member)| member.relies(*server, pairs, now, config))
+    }
+
+    /// Whether all of them have what was sent to them, or got on just now.
+    pub fn keep_up(&self, now: Mono) -> bool {
+        let on_time = |member: &Member| member.synced >= member.sent || now.since(member.moved) < KEEPS_UP;
+        self.others.values().filter(|member| member.counts).all(on_time)
     }
 
     /// Those that are to be sent again what follows an entry, because they have not got on for so long.
@@ -391,6 +400,17 @@ mod tests {
         assert!(members.on_lacking(ms(250), B, PAUSE));
         members.on_synced(ms(160), B, LogIndex(3), (ms(160), None));
         assert_eq!(members.lagging(ms(999), PAUSE), []);
+    }
+
+    #[test]
+    fn a_member_that_has_not_synced_what_it_was_sent_for_a_while_does_not_keep_up() {
+        let mut members = Members::of_epoch([B].into_iter(), LogIndex(1), ms(0));
+        assert!(members.keep_up(ms(500)), "nothing was sent");
+        members.sent(ms(500), LogIndex(2), LogIndex(0));
+        assert!(members.keep_up(ms(509)));
+        assert!(!members.keep_up(ms(510)));
+        members.on_synced(ms(511), B, LogIndex(2), (ms(500), None));
+        assert!(members.keep_up(ms(900)));
     }
 
     #[test]
