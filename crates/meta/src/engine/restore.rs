@@ -287,8 +287,8 @@ impl MetaServer {
             if !assigned.members.contains(&to) {
                 return Some(Assigned { learner: Some(to), ..assigned.clone() });
             }
-            // A tablet is yielded when all that it said is committed: with a member that does not answer it would
-            // be refused for as long as that takes.
+            // A tablet is yielded when all that it said is committed: with a member that does not answer it
+            // would be refused for as long as that takes.
             let keeps_up = self
                 .tablets
                 .get(&assigned.block.start())
