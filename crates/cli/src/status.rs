@@ -11,8 +11,9 @@ use crate::sessions::{self, SessionView};
 use crate::tablets::{RestoringState, TabletState, Tablets};
 use crate::target::Directory;
 use anyhow::{Result, bail};
+use bearing_proto::tablets::ChunkTally;
 use bearing_server::cluster::{Cluster, Daemon, DaemonName, Layout};
-use bearing_server::state::{ChunkReport, DaemonState, Phase};
+use bearing_server::state::{DaemonState, Phase};
 use bearing_types::Wall;
 use clap::Args;
 use comfy_table::{Table, presets};
@@ -69,8 +70,8 @@ struct View {
     restoring: Option<RestoringState>,
     /// Metadata servers that did not say what they have.
     silent: Vec<SilentView>,
-    /// Of all metadata servers that run.
-    chunks: Option<ChunkReport>,
+    /// Of all metadata servers that answer.
+    chunks: Option<ChunkTally>,
 }
 
 #[derive(Debug, Serialize)]
@@ -168,7 +169,7 @@ fn look(layout: &Layout, cluster: &Cluster) -> Result<(View, Option<Tablets>)> {
         metadata_copies: usize::from(cluster.metadata_copies),
         restoring: tablets.as_ref().and_then(Tablets::restoring),
         silent: tablets.as_ref().map(silent).unwrap_or_default(),
-        chunks: chunks(layout, cluster),
+        chunks: tablets.as_ref().and_then(chunks),
     };
     Ok((view, tablets))
 }
@@ -191,28 +192,17 @@ fn silent(tablets: &Tablets) -> Vec<SilentView> {
     silent.collect()
 }
 
-/// The state of chunks, from what running metadata servers report.
-fn chunks(layout: &Layout, cluster: &Cluster) -> Option<ChunkReport> {
-    let states =
-        cluster.daemons().into_iter().filter_map(|daemon| DaemonState::read(&layout.daemon(daemon.name)));
-    let reports = states.filter(DaemonState::is_alive).filter_map(|state| state.chunks);
-    reports.reduce(|sum, report| ChunkReport {
-        chunks: sum.chunks + report.chunks,
-        sealed: sum.sealed + report.sealed,
-        lacking: sum.lacking + report.lacking,
-        lacking_bytes: sum.lacking_bytes + report.lacking_bytes,
-        damaged: sum.damaged + report.damaged,
-        dead: sum.dead + report.dead,
-        copied_bytes: sum.copied_bytes + report.copied_bytes,
-        live_bytes: sum.live_bytes + report.live_bytes,
-        dead_bytes: sum.dead_bytes + report.dead_bytes,
-        compacting: sum.compacting + report.compacting,
-        compacting_bytes: sum.compacting_bytes + report.compacting_bytes,
+/// The chunks of all tablets that are served.
+fn chunks(tablets: &Tablets) -> Option<ChunkTally> {
+    let told = tablets.servers.iter().filter_map(|server| server.told.as_ref().ok());
+    told.map(|told| told.chunks).reduce(|mut sum, chunks| {
+        sum.add(&chunks);
+        sum
     })
 }
 
-/// The same for people. Nothing to do is worth no words.
-fn chunk_words(report: &ChunkReport) -> String {
+/// Chunks, for people. Nothing to do is worth no words.
+fn chunk_words(report: &ChunkTally) -> String {
     let mut words = vec![format!("chunks: {}", report.chunks)];
     if report.sealed > 0 {
         words.push(format!("{} bytes live, {} dead", report.live_bytes, report.dead_bytes));

@@ -186,10 +186,16 @@ impl Site {
         assert!(followed > 0, "{part} has nothing to do");
     }
 
+    /// Waits until every tablet and every chunk has its copies.
     fn await_copies(&self, host: &str) {
         wait_for("every tablet has its copies", PATIENCE, || {
             let status = self.run(host, "bearing status --dir /var/lib/bearing");
             status.out.contains("16 tablets with 3 copies each: all well")
+        });
+        wait_for("every chunk has its copies", PATIENCE, || {
+            let checked = self.run(host, "bearing check --dir /var/lib/bearing");
+            assert!(checked.out.contains("problem"), "{checked:?}");
+            !checked.out.contains("copies are lacking")
         });
     }
 }
@@ -267,10 +273,21 @@ fn the_page_is_followed_and_the_cluster_outlives_links_hosts_and_restarts() {
     assert!(again.err.contains("the token was used before"), "{again:?}");
     let stranger = "head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n' > /etc/bearing/wrong.key; chmod 600 /etc/bearing/wrong.key";
     site.run("client", stranger).ok();
-    for port in ["10.77.0.1:9100", "10.77.0.1:9101", "10.77.0.1:9102", "10.77.0.2:9101", "10.77.0.3:9102"] {
-        let refused =
-            site.run("client", &format!("bearing fs --cluster {port} --secret /etc/bearing/wrong.key ls /"));
-        assert!(refused.code.is_some_and(|code| code != 0), "{port}: {refused:?}");
+    let hosts = |port: u16| (1..=3).map(move |number| format!("10.77.0.{number}:{port}"));
+    for port in hosts(9101).chain(hosts(9102)).chain(["10.77.0.1:9100".to_owned()]) {
+        for secret in ["--secret /etc/bearing/wrong.key", ""] {
+            let begun = Instant::now();
+            let refused = site.run("client", &format!("bearing fs --cluster {port} {secret} ls /"));
+            assert!(refused.code.is_some_and(|code| code != 0), "{port}: {refused:?}");
+            assert!(begun.elapsed() < Duration::from_secs(3), "{port}: {refused:?}");
+        }
+        // Who sends anything is not answered, and nothing comes of it.
+        let device = port.replace(':', "/");
+        let noise = format!(
+            "exec 3<>/dev/udp/{device}; for n in $(seq 50); do head -c $((n * 25)) /dev/urandom >&3; done
+             ! timeout 0.2 head -c 1 <&3 | grep -q ."
+        );
+        site.run("client", &noise).ok();
     }
     site.run(
         "client",

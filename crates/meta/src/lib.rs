@@ -25,7 +25,6 @@ mod txn;
 mod view;
 mod words;
 
-pub use chunks::ChunkTally;
 pub use config::Config;
 pub use disk_space::{DiskSpace, Headroom, reserve_bytes};
 pub use engine::{Bound, Census, Counters, MemberCensus, MetaServer, RingView, TabletCensus};

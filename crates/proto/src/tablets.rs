@@ -15,6 +15,52 @@ pub struct TabletsView {
     pub left_out: u64,
     /// Copies of its own tablets that are being made again.
     pub restoring: Restoring,
+    /// The chunks of its own tablets.
+    pub chunks: ChunkTally,
+}
+
+/// The chunks of a server's tablets, as they were looked at last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChunkTally {
+    /// All chunks.
+    pub chunks: u64,
+    /// Of these, those that nobody appends to any more.
+    pub sealed: u64,
+    /// Chunks that have fewer good copies than they should.
+    pub lacking: u64,
+    /// Bytes left to copy for that.
+    pub lacking_bytes: u64,
+    /// Bytes that were copied for that since the server's start.
+    pub copied_bytes: u64,
+    /// Chunks with a copy that is damaged.
+    pub damaged: u64,
+    /// Chunks that nobody refers to and that are being removed.
+    pub dead: u64,
+    /// Bytes of sealed chunks that files refer to; of a chunk that was not scanned yet, all.
+    pub live_bytes: u64,
+    /// Bytes of sealed chunks that no file refers to any more.
+    pub dead_bytes: u64,
+    /// Chunks that are being compacted.
+    pub compacting: u64,
+    /// Bytes of them that are in use and are written anew.
+    pub compacting_bytes: u64,
+}
+
+impl ChunkTally {
+    /// Counts others too.
+    pub fn add(&mut self, other: &ChunkTally) {
+        self.chunks += other.chunks;
+        self.sealed += other.sealed;
+        self.lacking += other.lacking;
+        self.lacking_bytes += other.lacking_bytes;
+        self.copied_bytes += other.copied_bytes;
+        self.damaged += other.damaged;
+        self.dead += other.dead;
+        self.live_bytes += other.live_bytes;
+        self.dead_bytes += other.dead_bytes;
+        self.compacting += other.compacting;
+        self.compacting_bytes += other.compacting_bytes;
+    }
 }
 
 /// A tablet on one server.

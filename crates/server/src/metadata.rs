@@ -15,7 +15,6 @@ use crate::metrics::{self, Page};
 use crate::post::Post;
 use crate::shell::{self, Driver, LongStep};
 use crate::space::HeldSpace;
-use crate::state::ChunkReport;
 use bearing_engines_local::{FileTabletLog, FjallStore};
 use bearing_env::Clock;
 use bearing_meta::{Command, Config, Event, Failing, Headroom, MetaServer, Note, reserve_bytes};
@@ -229,23 +228,6 @@ impl Driver for TabletKeeper {
     fn is_serving(&self) -> bool {
         let served: BTreeSet<Block> = self.machine.serving().map(|(tablet, _)| tablet).collect();
         self.owned.as_ref().is_some_and(|owned| owned.iter().all(|tablet| served.contains(tablet)))
-    }
-
-    fn chunks(&self) -> Option<ChunkReport> {
-        let tally = self.machine.chunk_tally();
-        Some(ChunkReport {
-            chunks: tally.chunks,
-            sealed: tally.sealed,
-            lacking: tally.lacking,
-            lacking_bytes: tally.lacking_bytes,
-            damaged: tally.damaged,
-            dead: tally.deleting,
-            copied_bytes: self.machine.counters().copied_bytes,
-            live_bytes: tally.live_bytes,
-            dead_bytes: tally.dead_bytes,
-            compacting: tally.compacting,
-            compacting_bytes: tally.compacting_bytes,
-        })
     }
 
     fn disk_full(&self) -> Option<String> {

@@ -15,7 +15,7 @@ use crate::notify::{READY, STOPPING, notify};
 use crate::post::{Opened, Post};
 use crate::registers::Registers;
 use crate::relays::Relaying;
-use crate::state::{ChunkReport, Occupied, Phase};
+use crate::state::{Occupied, Phase};
 use bearing_env::{
     Clock, Destination, Endpoint, EndpointError, Incoming, Peer, Secret, Transport, Waker, random_u64,
 };
@@ -43,8 +43,8 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 /// A clock's offset is reported anew when it moved by so much.
 const CLOCK_REPORTED_MS: u64 = 20;
 
-/// The state of chunks is reported at most so often.
-const CHUNKS_REPORTED_EVERY: Duration = Duration::from_secs(1);
+/// The disk's space is looked at so often.
+const SPACE_SEEN_EVERY: Duration = Duration::from_secs(1);
 
 /// A turn that lasts so long is reported: others count a server as dead that is silent for 250 ms
 /// (`docs/promises.md`, timeouts).
@@ -106,11 +106,6 @@ pub trait Driver {
         None
     }
 
-    /// The state of the chunks that it looks after, if it looks after any.
-    fn chunks(&self) -> Option<ChunkReport> {
-        None
-    }
-
     /// Whether its disk is the one that this server is registered with. Before that is known others are not
     /// told where it is: it may be a second server by the same name.
     fn has_own_disk(&self) -> bool {
@@ -162,8 +157,8 @@ struct Shell<'a> {
     disk_full: Option<String>,
     /// The coordinator refuses this server, or somebody says so in its name: nobody signs that.
     refusal: Option<(Mono, StartError)>,
-    /// When the state of chunks was last looked at.
-    chunks_seen: Mono,
+    /// When the disk's space was last looked at.
+    space_seen: Mono,
     stopping: Arc<AtomicBool>,
     complained: BTreeSet<SocketAddr>,
     publisher: Option<Publisher>,
@@ -244,7 +239,7 @@ fn serve<D: Driver>(
         disk_failed: false,
         disk_full: None,
         refusal: None,
-        chunks_seen: Mono::ZERO,
+        space_seen: Mono::ZERO,
         stopping,
         complained: BTreeSet::new(),
         publisher,
@@ -273,11 +268,10 @@ impl Shell<'_> {
                 notify(READY);
             }
             let now = Clock.mono();
-            if self.serving && now.since(self.chunks_seen) >= CHUNKS_REPORTED_EVERY {
-                self.chunks_seen = now;
-                let chunks = self.occupied.note_chunks(driver.chunks());
+            if self.serving && now.since(self.space_seen) >= SPACE_SEEN_EVERY {
+                self.space_seen = now;
                 let full = driver.disk_full();
-                if chunks || full != self.disk_full {
+                if full != self.disk_full {
                     self.disk_full = full;
                     self.report(driver);
                 }

@@ -51,38 +51,6 @@ impl Phase {
     }
 }
 
-/// The state of the chunks that a metadata server looks after.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChunkReport {
-    /// All chunks.
-    pub chunks: u64,
-    /// Of these, those that nobody appends to any more.
-    pub sealed: u64,
-    /// Chunks that have fewer good copies than they should.
-    pub lacking: u64,
-    /// Bytes left to copy for that.
-    pub lacking_bytes: u64,
-    /// Chunks with a copy that is damaged.
-    pub damaged: u64,
-    /// Chunks that nobody refers to and that are being removed.
-    pub dead: u64,
-    /// Bytes that were copied again since the server's start.
-    pub copied_bytes: u64,
-    /// Bytes of chunks that nobody appends to any more and that files refer to; before the first look at a
-    /// chunk, all of it.
-    #[serde(default)]
-    pub live_bytes: u64,
-    /// The rest of them: bytes that no file refers to.
-    #[serde(default)]
-    pub dead_bytes: u64,
-    /// Chunks that are being compacted.
-    #[serde(default)]
-    pub compacting: u64,
-    /// Bytes of them that are in use and are written anew.
-    #[serde(default)]
-    pub compacting_bytes: u64,
-}
-
 /// The content of a state file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonState {
@@ -108,9 +76,6 @@ pub struct DaemonState {
     /// Why it failed, when it did, or what is wrong with its clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The state of the chunks that it looks after.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub chunks: Option<ChunkReport>,
 }
 
 /// The state file's place in a daemon's directory.
@@ -147,7 +112,6 @@ pub struct Occupied {
     daemon: Daemon,
     metrics: Cell<Option<SocketAddr>>,
     clock_ahead_ms: Cell<Option<i64>>,
-    chunks: Cell<Option<ChunkReport>>,
     _lock: File,
 }
 
@@ -171,7 +135,6 @@ impl Occupied {
             daemon,
             metrics: Cell::new(None),
             clock_ahead_ms: Cell::new(None),
-            chunks: Cell::new(None),
             _lock: lock,
         };
         occupied.enter(Phase::Starting, None)?;
@@ -188,11 +151,6 @@ impl Occupied {
         self.clock_ahead_ms.set(ahead_ms);
     }
 
-    /// Notes the state of chunks, for the reports to come. Whether it is another one than before.
-    pub fn note_chunks(&self, chunks: Option<ChunkReport>) -> bool {
-        self.chunks.replace(chunks) != chunks
-    }
-
     /// Reports how far the daemon has come.
     pub fn enter(&self, state: Phase, reason: Option<String>) -> Result<(), StartError> {
         let pid = std::process::id();
@@ -206,7 +164,6 @@ impl Occupied {
             state,
             clock_ahead_ms: self.clock_ahead_ms.get(),
             reason,
-            chunks: self.chunks.get(),
         };
         toml_file::write_report(&state_file(&self.directory), "# Written by the daemon.\n", &report)
     }

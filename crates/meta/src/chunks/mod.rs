@@ -8,5 +8,4 @@ mod state;
 
 pub(crate) use health::Health;
 pub(crate) use planner::{Need, Planner, holders};
-pub use state::ChunkTally;
 pub(crate) use state::{AGAIN_AFTER, ASK_AFTER, Maintenance, Seals, StepOutcome};

@@ -3,6 +3,7 @@
 use super::Health;
 use super::inventory::Inventory;
 use bearing_proto::holders::Held;
+use bearing_proto::tablets::ChunkTally;
 use bearing_types::{ChunkId, Mono, Now, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -58,46 +59,6 @@ pub(crate) enum StepOutcome {
     Forgotten(Vec<ServerId>),
     /// The chunk is gone.
     Removed,
-}
-
-/// The state of chunks in the tablets of a server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ChunkTally {
-    /// All chunks.
-    pub chunks: u64,
-    /// Of these, sealed.
-    pub sealed: u64,
-    /// Chunks that have fewer good replicas than they should.
-    pub lacking: u64,
-    /// Bytes that have to be copied for that.
-    pub lacking_bytes: u64,
-    /// Chunks with a replica that is damaged.
-    pub damaged: u64,
-    /// Chunks that nobody refers to and that are being removed.
-    pub deleting: u64,
-    /// Bytes of sealed chunks that files refer to; of a chunk that was not scanned yet, all.
-    pub live_bytes: u64,
-    /// Bytes of sealed chunks that no file refers to any more.
-    pub dead_bytes: u64,
-    /// Chunks that are being compacted.
-    pub compacting: u64,
-    /// Bytes of them that are in use and are written anew.
-    pub compacting_bytes: u64,
-}
-
-impl ChunkTally {
-    pub(crate) fn add(&mut self, other: &ChunkTally) {
-        self.chunks += other.chunks;
-        self.sealed += other.sealed;
-        self.lacking += other.lacking;
-        self.lacking_bytes += other.lacking_bytes;
-        self.damaged += other.damaged;
-        self.deleting += other.deleting;
-        self.live_bytes += other.live_bytes;
-        self.dead_bytes += other.dead_bytes;
-        self.compacting += other.compacting;
-        self.compacting_bytes += other.compacting_bytes;
-    }
 }
 
 /// One tablet's chunks.

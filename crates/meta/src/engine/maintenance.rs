@@ -1,19 +1,21 @@
 //! Chunks are given what they need: jobs are started for what is due, and what they came to is noted (see
 //! `decide/maintenance`).
 
-use crate::chunks::{AGAIN_AFTER, ASK_AFTER, ChunkTally, Maintenance, Seals, StepOutcome};
+use crate::chunks::{AGAIN_AFTER, ASK_AFTER, Maintenance, Seals, StepOutcome};
 use crate::decide::JobWork;
 use crate::decide::maintenance::Swept;
 use crate::engine::machine::MetaServer;
 use crate::event::{Command, Note};
 use bearing_proto::client::ServerKind;
 use bearing_proto::holders::{Held, HolderView, HoldersView};
+use bearing_proto::tablets::ChunkTally;
 use bearing_types::{ChunkId, Mono, Now, Position};
 
 impl MetaServer {
     /// The state of the chunks in this server's tablets, as it was seen last.
     pub fn chunk_tally(&self) -> ChunkTally {
-        let mut tally = ChunkTally::default();
+        let copied_bytes = self.counters.copied_bytes;
+        let mut tally = ChunkTally { copied_bytes, ..ChunkTally::default() };
         for tablet in self.tablets.values() {
             tally.add(&tablet.maintenance.counted);
             let done: u64 = tablet.maintenance.copying.values().sum();

@@ -35,7 +35,7 @@ impl MetaServer {
         tablets.sort_by_key(|tablet| tablet.serial);
         let left_out = tablets.len().saturating_sub(TABLETS_TOLD_MAX) as u64;
         tablets.truncate(TABLETS_TOLD_MAX);
-        TabletsView { tablets, left_out, restoring: self.restoring(now) }
+        TabletsView { tablets, left_out, restoring: self.restoring(now), chunks: self.chunk_tally() }
     }
 
     fn tablet_told(&self, log: &Log, block: Option<Block>, role: TabletRole) -> TabletView {

@@ -2,10 +2,11 @@
 
 use crate::cluster::DaemonName;
 use crate::metrics::*;
-use bearing_meta::{Census, ChunkTally, Counters, DiskSpace};
+use bearing_meta::{Census, Counters, DiskSpace};
 use bearing_proto::client::{Call, Handle, Request};
 use bearing_proto::delegation::Change;
 use bearing_proto::kinds::CallKind;
+use bearing_proto::tablets::ChunkTally;
 use bearing_types::{Mono, NodeId, Position, Sequence, SessionId};
 
 /// Tablets that are shown one by one: each is two lines of every page.
@@ -147,7 +148,7 @@ pub fn show_space(page: &mut Page, tally: &ChunkTally, disk: DiskSpace) {
         ("sealed", tally.sealed),
         ("lacking", tally.lacking),
         ("damaged", tally.damaged),
-        ("removing", tally.deleting),
+        ("removing", tally.dead),
         ("compacting", tally.compacting),
     ] {
         page.level(&CHUNKS, [state], count as f64);

@@ -1,10 +1,11 @@
 //! A step over chunk records: which of them need something, and how the chunks are.
 
-use crate::chunks::{ChunkTally, Planner};
+use crate::chunks::Planner;
 use crate::record::{ChunkRecord, Key, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_proto::data::{CHUNKS_ASKED_MAX, DataBody, DataCall};
 use bearing_proto::holders::Held;
+use bearing_proto::tablets::ChunkTally;
 use bearing_types::{ChunkId, ServerId};
 use std::collections::BTreeMap;
 
@@ -47,8 +48,9 @@ pub(crate) fn sweep(view: &mut View, from: ChunkId, servers: &[ServerId]) -> Dec
             sealed: u64::from(record.sealed.is_some()),
             lacking: u64::from(lacks > 0),
             lacking_bytes: lacks * record.sealed.unwrap_or(0),
+            copied_bytes: 0,
             damaged: u64::from(damaged),
-            deleting: u64::from(record.deleting),
+            dead: u64::from(record.deleting),
             live_bytes: live,
             dead_bytes: length - live,
             compacting: u64::from(record.gather.is_some()),
