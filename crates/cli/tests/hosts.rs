@@ -35,10 +35,22 @@ impl Hosts {
     }
 
     fn start(&mut self, host: &str, server: &str) {
+        self.start_by(Command::new(env!("CARGO_BIN_EXE_bearing")), host, server);
+    }
+
+    /// Starts a server on a host whose time of day is a minute ahead.
+    fn start_ahead(&mut self, host: &str, server: &str) {
+        let mut command = Command::new("faketime");
+        command.args(["-f", "+60s", env!("CARGO_BIN_EXE_bearing")]);
+        // The monotonic clock stays as it is.
+        command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("DONT_FAKE_MONOTONIC", "1");
+        self.start_by(command, host, server);
+    }
+
+    fn start_by(&mut self, mut command: Command, host: &str, server: &str) {
         let directory = self.place.root().join(host).join(server);
         let kind = server.split('-').next().unwrap();
         let log = fs::File::options().create(true).append(true).open(directory.join("log")).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bearing"));
         command.args(["daemon", kind, "--config"]).arg(directory.join("config.toml"));
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         self.running.push((directory, child));
@@ -105,6 +117,35 @@ fn hosts_join_by_tokens_that_are_good_once_and_get_copies_of_everything() {
     let taken = hosts.join(&token, "h4", "127.0.0.2").refused(1);
     assert!(taken.contains("127.0.0.2:19301"), "{taken}");
     hosts.join(&token, "h4", "127.0.0.4").ok();
+}
+
+#[test]
+fn a_host_whose_clock_is_a_minute_ahead_says_so_within_three_seconds() {
+    if Command::new("faketime").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: no server can be given another time of day here (faketime is needed)");
+        return;
+    }
+    let mut hosts = Hosts::new("ahead", 19_740, "127.0.0.1");
+    for number in [2, 3] {
+        hosts.join(&hosts.token(), &format!("h{number}"), &format!("127.0.0.{number}")).ok();
+    }
+    ["metadata-2", "data-2"].iter().for_each(|name| hosts.start("h2", name));
+    hosts.await_serving("h2", &["metadata-2", "data-2"]);
+    let begun = Instant::now();
+    ["metadata-3", "data-3"].iter().for_each(|name| hosts.start_ahead("h3", name));
+    for name in ["metadata-3", "data-3"] {
+        let state = hosts.place.root().join("h3").join(name).join("state");
+        wait_for("it says so", PATIENCE, || {
+            fs::read_to_string(&state).is_ok_and(|state| state.contains("ms ahead of others"))
+        });
+    }
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    let status = bearing(&["status", "--dir", &hosts.dir("h3")]).ok();
+    assert_eq!(status.matches("(clock off): the clock is ").count(), 2, "{status}");
+    // The others go on.
+    bearing(&["fs", "--cluster", &hosts.dir("h1"), "mkdir", "/still"]).ok();
+    let status = bearing(&["status", "--dir", &hosts.dir("h2")]).ok();
+    assert!(!status.contains("clock off"), "{status}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #[allow(dead_code)]
 mod cluster;
 
+use bearing_meta::Event;
 use bearing_proto::tablets::{OwnerPhase, TabletRole, TabletView};
 use bearing_types::ServerId;
 use cluster::{ALICE, Cluster};
@@ -54,4 +55,27 @@ fn who_hears_late_of_its_own_tablet_does_not_leave_it_to_itself() {
     };
     let stuck: Vec<TabletView> = told.filter(leaving).collect();
     assert!(stuck.is_empty(), "{stuck:?}");
+}
+
+#[test]
+fn a_server_whose_clock_is_off_owns_nothing_until_it_is_right_while_others_can_serve() {
+    let mut cluster = Cluster::evened(5, 3);
+    cluster.open_session(ALICE);
+    let root = cluster.root(ALICE).grant;
+    let owner = cluster.owner(root.body.seat.home).0;
+    let (before, others) = (cluster.has(owner), (1..=5).map(ServerId).filter(|server| *server != owner));
+    cluster.send(owner, Event::ClockOff(true));
+    cluster.pass(LONG);
+    assert_eq!(cluster.has(owner).0, 0);
+    let root = cluster.root(ALICE).grant;
+    cluster.create(ALICE, &root, "f").unwrap();
+    cluster.send(owner, Event::ClockOff(false));
+    cluster.pass(LONG);
+    assert_eq!(cluster.has(owner), before);
+    // Where no clock is right nobody serves any better.
+    (1..=5).map(ServerId).for_each(|server| cluster.send(server, Event::ClockOff(true)));
+    let all: Vec<_> = others.map(|server| cluster.has(server)).collect();
+    cluster.pass(LONG);
+    let left = (1..=5).map(ServerId).filter(|server| *server != owner);
+    assert_eq!(left.map(|server| cluster.has(server)).collect::<Vec<_>>(), all);
 }

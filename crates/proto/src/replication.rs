@@ -127,4 +127,6 @@ pub struct Held {
     pub refused: Vec<Progress>,
     /// Snapshots that are arriving.
     pub parts: Vec<PartsHeld>,
+    /// The sender's clock is too far from those of most servers: it would serve nothing.
+    pub clock_off: bool,
 }

@@ -36,36 +36,40 @@ impl MetaServer {
     /// Who shall own a tablet of this server's now, if not this one.
     pub(crate) fn next_owner_wanted(&self, now: Now, assigned: &Assigned) -> Option<ServerId> {
         // What was wanted before this server got it is no wish any more.
-        let wanted = self.balance.owner_of(assigned.serial).filter(|wanted| *wanted != self.id)?;
-        if self.is_able(now, wanted) {
-            let leaves = !self.balance.is_active(self.id);
-            return (leaves || self.restore.is_at_rest(now.mono, &self.config)).then_some(wanted);
+        let others = |server: &ServerId| *server != self.id;
+        let able = |server: &ServerId| {
+            others(server) && self.is_able(now, *server) && !self.pairs.is_clock_off(*server)
+        };
+        let wanted = self.balance.owner_of(assigned.serial).filter(others);
+        let leaves = !self.balance.is_active(self.id);
+        if !leaves && !self.clock_off {
+            return wanted.filter(able).filter(|_| self.restore.is_at_rest(now.mono, &self.config));
         }
-        if self.balance.is_active(self.id) {
-            return None;
-        }
-        // Who leaves does not wait for one that is away.
-        let members = assigned.members.iter().copied();
-        members.chain(self.successors()).find(|server| *server != self.id && self.is_able(now, *server))
+        // Who serves nothing does not wait for one that is away.
+        let members = || assigned.members.iter().copied();
+        let found = wanted.filter(able).or_else(|| members().find(able));
+        found.or_else(|| self.successors().into_iter().find(able).filter(|_| leaves))
     }
 
     /// A server that shall get a copy of a tablet of this server's now, which has as many as it should or
     /// fewer.
-    pub(crate) fn next_learner_wanted(
+    pub(crate) fn next_learner_wanted<'a>(
         &self,
         now: Now,
         assigned: &Assigned,
-        successors: &[ServerId],
+        successors: impl Fn() -> &'a [ServerId],
     ) -> Option<ServerId> {
         let copies = self.copies_wanted();
-        let kept = self.balance.copies_of(self.id, copies);
-        let able = |server: &ServerId| !assigned.members.contains(server) && self.is_able(now, *server);
         let leaves = |member: &ServerId| *member != self.id && !self.balance.is_active(*member);
-        if assigned.members.len() < copies || assigned.members.iter().any(leaves) {
-            return kept.iter().chain(successors).copied().find(able);
+        let lacks = assigned.members.len() < copies || assigned.members.iter().any(leaves);
+        let due = || self.balance.is_active(self.id) && self.restore.is_at_rest(now.mono, &self.config);
+        if !lacks && !due() {
+            return None;
         }
-        let due = self.balance.is_active(self.id) && self.restore.is_at_rest(now.mono, &self.config);
-        if due { kept.into_iter().find(able) } else { None }
+        let able = |server: &ServerId| !assigned.members.contains(server) && self.is_able(now, *server);
+        let kept = self.balance.copies_of(self.id, copies);
+        let others = || if lacks { successors() } else { &[] };
+        kept.into_iter().find(able).or_else(|| others().iter().copied().find(able))
     }
 
     /// The member of a tablet of this server's that is one too many.

@@ -70,7 +70,7 @@ impl MetaServer {
         for (server, held) in std::mem::take(&mut self.outgoing.answers) {
             // How the pair stands now, not when the first word was added.
             let Held { life, stamp, term, .. } = self.pairs.answer(server);
-            let held = Held { life, stamp, term, ..held };
+            let held = Held { life, stamp, term, clock_off: self.clock_off, ..held };
             out.push(Command::Replication(server, ReplicationMessage::Held(held)));
         }
     }

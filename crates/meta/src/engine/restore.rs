@@ -9,7 +9,7 @@ use crate::event::{Command, LoadResult, LoadTicket, Note};
 use crate::mutant::Mutant;
 use crate::record::KEYS_END;
 use crate::replication::{Copy, Learner, Log, Part};
-use crate::tablet::{Leaving, Phase};
+use crate::tablet::{Leaving, Phase, Tablet};
 use bearing_placement::Tablet as Assigned;
 use bearing_proto::replication::{PartsHeld, Progress, SnapshotPart};
 use bearing_seams::KeyRange;
@@ -217,10 +217,11 @@ impl MetaServer {
         }
         // Known by sorting: only when a tablet's members change.
         let successors = OnceCell::new();
+        self.restore.moves.retain(|_, wanted| now.mono.since(wanted.since) < PATIENCE);
         let starts: Vec<Position> = self.tablets.keys().copied().collect();
-        let mut wanted = Vec::new();
+        let (mut wanted, mut left) = (Vec::new(), Vec::new());
         for start in starts {
-            let Some((version, assigned)) = self.startup.registers.get(&start).cloned() else { continue };
+            let Some((version, assigned)) = self.startup.registers.get(&start) else { continue };
             if self.claims.contains_key(&assigned.serial) {
                 continue;
             }
@@ -231,7 +232,14 @@ impl MetaServer {
             }
             let (log, block) = (&mut tablet.log, tablet.block);
             let next = match learning(log, &self.pairs, now.mono, &self.config) {
-                Learning::Nobody => self.next_member(now, &assigned, &successors),
+                Learning::Nobody => match self.owner_wanted(now, assigned) {
+                    Some(to) if assigned.members.contains(&to) => {
+                        left.push((start, to));
+                        None
+                    }
+                    Some(to) => Some(Assigned { learner: Some(to), ..assigned.clone() }),
+                    None => self.next_members(now, assigned, &successors),
+                },
                 Learning::GoesOn => None,
                 Learning::Counts(server) => {
                     out.push(Command::Note(Note::Counting(block, assigned.epoch, server)));
@@ -249,8 +257,9 @@ impl MetaServer {
                     Some(Assigned { members, learner: None, ..assigned.clone() })
                 }
             };
-            wanted.extend(next.map(|next| (Assigned { epoch: assigned.epoch.next(), ..next }, version)));
+            wanted.extend(next.map(|next| (Assigned { epoch: assigned.epoch.next(), ..next }, *version)));
         }
+        left.into_iter().for_each(|(start, to)| self.leave_to_member(now, start, to));
         // Those with the fewest copies first.
         wanted.sort_by_key(|(assigned, _)| (assigned.learner.is_some(), assigned.members.len()));
         for (assigned, version) in wanted {
@@ -273,38 +282,36 @@ impl MetaServer {
         tablet.log.learner.iter_mut().for_each(Learner::give_up);
     }
 
+    /// Who shall own a tablet instead of this server.
+    fn owner_wanted(&self, now: Now, assigned: &Assigned) -> Option<ServerId> {
+        let wished = self.restore.moves.get(&assigned.serial).map(|wanted| wanted.to);
+        wished.or_else(|| self.next_owner_wanted(now, assigned))
+    }
+
+    /// Begins to leave a tablet to a member. It is yielded when all that it said is committed: with a member
+    /// that does not answer it would be refused for as long as that takes.
+    fn leave_to_member(&mut self, now: Now, start: Position, to: ServerId) {
+        let Some(tablet) = self.tablets.get(&start) else { return };
+        let leaving = self.tablets.values().filter(|tablet| matches!(tablet.phase, Phase::Leaving(_)));
+        if tablet.log.members.keep_up(now.mono) && leaving.count() < LEAVING_MAX {
+            self.begin_leaving(now, start, to);
+        }
+    }
+
     /// What a tablet's register should say where nobody learns it, but for the epoch; `None` if it is as it
     /// should be.
-    fn next_member(
-        &mut self,
+    fn next_members(
+        &self,
         now: Now,
         assigned: &Assigned,
         successors: &OnceCell<Vec<ServerId>>,
     ) -> Option<Assigned> {
-        self.restore.moves.retain(|_, wanted| now.mono.since(wanted.since) < PATIENCE);
-        let wished = self.restore.moves.get(&assigned.serial).map(|wanted| wanted.to);
-        if let Some(to) = wished.or_else(|| self.next_owner_wanted(now, assigned)) {
-            if !assigned.members.contains(&to) {
-                return Some(Assigned { learner: Some(to), ..assigned.clone() });
-            }
-            // A tablet is yielded when all that it said is committed: with a member that does not answer it
-            // would be refused for as long as that takes.
-            let keeps_up = self
-                .tablets
-                .get(&assigned.block.start())
-                .is_some_and(|tablet| tablet.log.members.keep_up(now.mono));
-            let leaving = self.tablets.values().filter(|tablet| matches!(tablet.phase, Phase::Leaving(_)));
-            if keeps_up && leaving.count() < LEAVING_MAX {
-                self.begin_leaving(now, assigned.block.start(), to);
-            }
-            return None;
-        }
         if self.restore.unreadable.contains_key(&assigned.serial) {
             return None;
         }
-        let successors = successors.get_or_init(|| self.successors());
+        let successors = || successors.get_or_init(|| self.successors()).as_slice();
         if assigned.members.len() > self.copies_wanted() {
-            let left_out = self.member_left_out(assigned, successors)?;
+            let left_out = self.member_left_out(assigned, successors())?;
             let members = assigned.members.iter().copied().filter(|member| *member != left_out).collect();
             return Some(Assigned { members, ..assigned.clone() });
         }
@@ -457,11 +464,11 @@ impl MetaServer {
     /// Yields a tablet once all that was said of it has left; takes it back from a member that does not come
     /// round to it.
     fn go_on_leaving(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
+        let leaving = |tablet: &Tablet| matches!(tablet.phase, Phase::Leaving(_));
+        if !self.tablets.get(&start).is_some_and(leaving) {
+            return;
+        }
         for id in self.jobs.of_tablet(start) {
-            let leaving = |phase: &Phase| matches!(phase, Phase::Leaving(_));
-            if !self.tablets.get(&start).is_some_and(|tablet| leaving(&tablet.phase)) {
-                break;
-            }
             if let Some(job) = self.jobs.remove(id) {
                 self.postpone(job, out);
             }

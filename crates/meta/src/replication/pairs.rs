@@ -30,6 +30,8 @@ struct Pair {
     answered: Option<Mono>,
     /// The term of that answer.
     term_given: u64,
+    /// Whether its clock was off, as it said with that.
+    clock_off: bool,
     // What this server gives to the other.
     /// When it was heard last, later by how long this server heard nobody since.
     heard: Option<Mono>,
@@ -52,6 +54,7 @@ impl Pairs {
         self.pairs.entry(server).or_insert(Pair {
             answered: None,
             term_given: 0,
+            clock_off: false,
             heard: None,
             deaf: Duration::ZERO,
             named: None,
@@ -78,7 +81,7 @@ impl Pairs {
         let newest = pair.answered.is_none_or(|answered| stamp >= answered);
         if newest {
             pair.answered = Some(stamp);
-            pair.term_given = held.term;
+            (pair.term_given, pair.clock_off) = (held.term, held.clock_off);
         }
         Some(newest)
     }
@@ -102,6 +105,11 @@ impl Pairs {
     /// When another server answered last, by the stamps of what it answered.
     pub fn answered(&self, by: ServerId) -> Option<Mono> {
         self.pairs.get(&by).and_then(|pair| pair.answered)
+    }
+
+    /// Whether another server's clock was off when it answered last.
+    pub fn is_clock_off(&self, of: ServerId) -> bool {
+        self.pairs.get(&of).is_some_and(|pair| pair.clock_off)
     }
 
     // --- as a member ---
