@@ -109,6 +109,7 @@ fn set(root: &Path, program: &Path, copies: u32) -> Result<Subject> {
     let servers = Servers {
         metadata: METADATA,
         metadata_copies: Some(copies),
+        lookup: None,
         data: 1,
         data_copies: 1,
         restarted: false,

@@ -139,7 +139,8 @@ fn set(stage: &Stage, args: &BenchTreeArgs) -> Result<Vec<Subject>> {
         }
     }
     let (metadata, data, data_copies) = (args.metadata, args.data, args.data_copies);
-    let servers = Servers { metadata, metadata_copies: None, data, data_copies, restarted: true };
+    let servers =
+        Servers { metadata, metadata_copies: None, lookup: None, data, data_copies, restarted: true };
     let plain = stage.start(servers, "nodelegate")?;
     let delegated = [stage.mount("delegated-1", "delegate")?, stage.mount("delegated-2", "delegate")?];
     for name in [PLAIN, DELEGATED] {

@@ -9,12 +9,14 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 /// The servers of a cluster.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Servers {
     /// Metadata servers.
     pub metadata: u32,
     /// Copies of metadata; `None`: as many as `up` makes by itself.
     pub metadata_copies: Option<u32>,
+    /// Who finds a request's server; `None`: the client's map.
+    pub lookup: Option<String>,
     /// Data servers.
     pub data: u32,
     /// Copies of data.
@@ -58,6 +60,9 @@ impl Stage {
         up.args(count("--data-copies", servers.data_copies));
         if let Some(copies) = servers.metadata_copies {
             up.args(count("--metadata-copies", copies));
+        }
+        if let Some(lookup) = &servers.lookup {
+            up.args(["--lookup", lookup]);
         }
         if !servers.restarted {
             up.arg("--no-restart");

@@ -52,6 +52,9 @@ pub struct SoakArgs {
     /// Metadata servers under programs of other people
     #[arg(long, default_value_t = 2)]
     metadata: u32,
+    /// Who finds the server of a request there, as for `bearing up` [default: the client's map]
+    #[arg(long)]
+    lookup: Option<String>,
     /// Kill a metadata server every so many seconds under these programs, and start it again [default: never]
     #[arg(long, value_name = "SECONDS")]
     kill_every: Option<u64>,
@@ -220,8 +223,15 @@ fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<(
     };
     let stage = Stage::new(root.join("target/soak"), program.to_owned())?;
     let restarted = args.kill_every.is_none();
-    let servers =
-        Servers { metadata: args.metadata, metadata_copies: None, data: 2, data_copies: 2, restarted };
+    let lookup = args.lookup.clone();
+    let servers = Servers {
+        metadata: args.metadata,
+        metadata_copies: None,
+        lookup,
+        data: 2,
+        data_copies: 2,
+        restarted,
+    };
     let points = stage.start(servers, soak.options())?;
     let work = stage.make("work")?;
     let mut script = Command::new("bash");
