@@ -29,7 +29,7 @@ impl MetaServer {
         self.pairs.has_lease(now.mono, server, self.config.server_lease_ttl)
     }
 
-    fn is_able(&self, now: Now, server: ServerId) -> bool {
+    pub(crate) fn is_able(&self, now: Now, server: ServerId) -> bool {
         self.balance.is_active(server) && self.restore.may_learn(server, now.mono) && self.lives(now, server)
     }
 
