@@ -120,6 +120,55 @@ fn hosts_join_by_tokens_that_are_good_once_and_get_copies_of_everything() {
 }
 
 #[test]
+fn a_second_server_by_the_same_name_ends_and_keeps_the_first_from_nothing() {
+    let mut hosts = Hosts::new("twins", 19_700, "127.0.0.1");
+    hosts.join(&hosts.token(), "h2", "127.0.0.2").ok();
+    ["metadata-2", "data-2"].iter().for_each(|name| hosts.start("h2", name));
+    hosts.await_serving("h2", &["metadata-2", "data-2"]);
+    let (dir, local) = (hosts.dir("h1"), hosts.place.root().join("some"));
+    fs::write(&local, vec![7; 100_000]).unwrap();
+    let put = |name: &str| {
+        let begun = Instant::now();
+        bearing(&["fs", "--cluster", &dir, "put", local.to_str().unwrap(), name]).ok();
+        assert!(begun.elapsed() < Duration::from_secs(3), "{name}: {:?}", begun.elapsed());
+    };
+    put("/before");
+    for (name, port) in [("metadata-1", 19_701), ("data-1", 19_702)] {
+        // Somebody copies configurations and keys, but no stores.
+        let (from, to) = (hosts.place.root().join("h1"), hosts.place.root().join("copied"));
+        fs::create_dir_all(to.join(name)).unwrap();
+        fs::create_dir_all(to.join("secrets")).unwrap();
+        for file in ["cluster.toml", "secrets/cluster.key", "secrets/enrolment.key"] {
+            fs::copy(from.join(file), to.join(file)).unwrap();
+        }
+        let config = fs::read_to_string(from.join(name).join("config.toml")).unwrap();
+        let config = config.replace("metrics = \"127.0.0.1:", "metrics = \"127.0.0.3:");
+        let config = format!("address = \"127.0.0.3:{port}\"\n{config}");
+        fs::write(to.join(name).join("config.toml"), config).unwrap();
+        let begun = Instant::now();
+        hosts.start("copied", name);
+        let (_, twin) = hosts.running.last_mut().unwrap();
+        let mut ended = None;
+        wait_for("the second one ends", PATIENCE, || {
+            ended = twin.try_wait().unwrap();
+            ended.is_some()
+        });
+        assert!(!ended.unwrap().success());
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        let log = fs::read_to_string(to.join(name).join("log")).unwrap();
+        assert!(log.contains("is not the disk that was registered"), "{log}");
+        // More than once: which server is asked changes.
+        (0..8).for_each(|number| put(&format!("/{name}-{number}")));
+    }
+    for host in ["h1", "h2"] {
+        let status = bearing(&["status", "--dir", &hosts.dir(host)]).ok();
+        assert!(status.contains("127.0.0.1:19701") && !status.contains("127.0.0.3"), "{status}");
+    }
+    let read = bearing(&["fs", "--cluster", &hosts.dir("h2"), "cat", "/data-1-7"]).ok();
+    assert_eq!(read.len(), 100_000);
+}
+
+#[test]
 fn a_host_whose_clock_is_a_minute_ahead_says_so_within_three_seconds() {
     if Command::new("faketime").arg("--version").output().is_err() {
         eprintln!("SKIPPED: no server can be given another time of day here (faketime is needed)");
