@@ -29,26 +29,27 @@ impl MetaServer {
         self.pairs.has_lease(now.mono, server, self.config.server_lease_ttl)
     }
 
-    pub(crate) fn is_able(&self, now: Now, server: ServerId) -> bool {
+    fn is_able(&self, now: Now, server: ServerId) -> bool {
         self.balance.is_active(server) && self.restore.may_learn(server, now.mono) && self.lives(now, server)
+    }
+
+    /// Whether another server may get tablets to serve.
+    pub(crate) fn may_own(&self, now: Now, server: ServerId) -> bool {
+        server != self.id && self.is_able(now, server) && !self.pairs.is_clock_off(server)
     }
 
     /// Who shall own a tablet of this server's now, if not this one.
     pub(crate) fn next_owner_wanted(&self, now: Now, assigned: &Assigned) -> Option<ServerId> {
+        let able = |server: &ServerId| self.may_own(now, *server);
         // What was wanted before this server got it is no wish any more.
-        let others = |server: &ServerId| *server != self.id;
-        let able = |server: &ServerId| {
-            others(server) && self.is_able(now, *server) && !self.pairs.is_clock_off(*server)
-        };
-        let wanted = self.balance.owner_of(assigned.serial).filter(others);
+        let wanted = self.balance.owner_of(assigned.serial).filter(able);
         let leaves = !self.balance.is_active(self.id);
         if !leaves && !self.clock_off {
-            return wanted.filter(able).filter(|_| self.restore.is_at_rest(now.mono, &self.config));
+            return wanted.filter(|_| self.restore.is_at_rest(now.mono, &self.config));
         }
-        // Who serves nothing does not wait for one that is away.
-        let members = || assigned.members.iter().copied();
-        let found = wanted.filter(able).or_else(|| members().find(able));
-        found.or_else(|| self.successors().into_iter().find(able).filter(|_| leaves))
+        // Who leaves, or serves nothing, does not wait for one that is away.
+        let found = wanted.or_else(|| assigned.members.iter().copied().find(able));
+        found.or_else(|| if leaves { self.successors().into_iter().find(able) } else { None })
     }
 
     /// A server that shall get a copy of a tablet of this server's now, which has as many as it should or

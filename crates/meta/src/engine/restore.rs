@@ -284,9 +284,9 @@ impl MetaServer {
 
     /// Who shall own a tablet instead of this server.
     fn owner_wanted(&self, now: Now, assigned: &Assigned) -> Option<ServerId> {
-        // One that left, or does not answer, would only keep others from learning it.
+        // One that left, does not answer or could not serve it would only keep others from getting it.
         let wished = self.restore.moves.get(&assigned.serial).map(|wanted| wanted.to);
-        let wished = wished.filter(|to| self.is_able(now, *to));
+        let wished = wished.filter(|to| self.may_own(now, *to));
         wished.or_else(|| self.next_owner_wanted(now, assigned))
     }
 
