@@ -35,7 +35,8 @@ pub struct Init {
     /// On how many data servers each byte of a file is kept, as far as there are so many
     #[arg(long, value_name = "R", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=8))]
     pub data_copies: u8,
-    /// On how many metadata servers each part of the tree is kept, as far as there are so many
+    /// On how many metadata servers each part of the tree is kept. Nothing is changed while more than one of
+    /// these is missing: a cluster of one host needs 1
     #[arg(long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=5))]
     pub metadata_copies: u8,
     /// How entries are placed: anglecut-hashed or hash
