@@ -87,18 +87,22 @@ fn a_recall_is_answered_only_when_the_kernel_has_forgotten() {
     assert!(is_lookup(&world.take_request().call), "it is not served any more");
 }
 
-/// The kernel takes the new name when the rename is answered, and does not ask then whether it was recalled.
-#[test]
-fn a_recall_of_a_name_that_a_rename_makes_is_answered_after_the_kernel_has_dropped_that() {
-    let mut world = with_name_cached();
-    world.start(Operation::Rename {
+fn rename_a_to_b() -> Operation {
+    Operation::Rename {
         source: root(),
         source_name: name("a"),
         target: root(),
         target_name: name("b"),
         who: Credentials::ROOT,
         mode: RenameMode::Replace,
-    });
+    }
+}
+
+/// The kernel takes the new name when the rename is answered, and does not ask then whether it was recalled.
+#[test]
+fn a_recall_of_a_name_that_a_rename_makes_is_answered_after_the_kernel_has_dropped_that() {
+    let mut world = with_name_cached();
+    world.start(rename_a_to_b());
     world.refuse_one(Code::NotFound);
     let rename = world.take_request();
     assert!(matches!(rename.call, Call::Rename { .. }), "{:?}", rename.call);
@@ -277,14 +281,7 @@ fn a_grant_that_is_refused_for_ever_ends_the_operation() {
 #[test]
 fn a_renamed_name_is_not_served_under_either_name() {
     let mut world = with_name_cached();
-    let ticket = world.start(Operation::Rename {
-        source: root(),
-        source_name: name("a"),
-        target: root(),
-        target_name: name("b"),
-        who: Credentials::ROOT,
-        mode: RenameMode::Replace,
-    });
+    let ticket = world.start(rename_a_to_b());
     let request = world.refuse_one(Code::NotFound);
     assert!(is_lookup(&request.call), "what the new name leads to is asked first");
     let request = world.answer_one(Body::Done);
