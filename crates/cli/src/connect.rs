@@ -17,6 +17,11 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// Who waits longer than this for a cluster reads why.
+const SAID_AFTER: Duration = Duration::from_secs(3);
 
 /// The directory of a cluster that is not given by addresses.
 pub fn directory(cluster: &OsStr) -> Option<&Path> {
@@ -84,7 +89,7 @@ pub fn connect(cluster: &OsStr, secret: Option<&Path>) -> Result<Arc<Mount>> {
 
 /// The same with another configuration.
 pub fn connect_as(cluster: &OsStr, config: &MountConfig) -> Result<Arc<Mount>> {
-    match Mount::connect(config) {
+    match saying_that_it_waits(config, || Mount::connect(config)) {
         Ok(mount) => Ok(Arc::new(mount)),
         Err(error @ ConnectError::Unreachable { .. }) => {
             let remedy = match directory(cluster) {
@@ -98,6 +103,25 @@ pub fn connect_as(cluster: &OsStr, config: &MountConfig) -> Result<Arc<Mount>> {
         }
         Err(error) => Err(error).context("connect to the cluster"),
     }
+}
+
+/// Nobody should think that the program hangs.
+fn saying_that_it_waits<T>(config: &MountConfig, work: impl FnOnce() -> T) -> T {
+    let (over, waited) = channel::<()>();
+    let seconds = config.connect_wait.as_secs();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if waited.recv_timeout(SAID_AFTER) == Err(RecvTimeoutError::Timeout) {
+                eprintln!(
+                    "bearing: waiting up to {seconds} s for the cluster to give its root: are enough of its metadata \
+                     servers up?"
+                );
+            }
+        });
+        let result = work();
+        drop(over);
+        result
+    })
 }
 
 /// The files of a cluster as this program's user sees them. End it with [`end`].

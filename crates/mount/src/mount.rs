@@ -60,7 +60,9 @@ pub enum ConnectError {
     },
     /// Somebody answers, but nobody gives what is asked for.
     #[error(
-        "the cluster at {} answers, but has not given its root in {} s: servers are missing, or a client that died holds it; try again",
+        "the cluster at {} answers, but has not given its root in {} s: too few of its metadata servers are up (a cluster \
+         of one host needs `bearing init --metadata-copies 1`), or a client that died holds it; `bearing status` shows \
+         the servers",
         list(tried), waited.as_secs()
     )]
     NotServed {
