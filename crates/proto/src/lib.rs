@@ -29,6 +29,7 @@ pub mod notice;
 pub mod operation;
 pub mod peer;
 pub mod prefix;
+pub mod questions;
 pub mod registrar;
 pub mod relay;
 pub mod replication;

@@ -1,30 +1,13 @@
 //! The coordinator's part above its engine: what it answers to whom, and when.
 
 use crate::coordinator::{Ask, AskCall, Register, RegisterChanges, SWAP_MAX, TABLET_PREFIX, TellBody, Told};
+use crate::questions::Work;
 use bearing_seams::{Changes, Coordinator, EngineError, EngineResult, Entry, Found, RegisterChange, Swap};
 use bearing_types::ServerId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// So many listings of one asker wait for changes; of more, the oldest is answered as it is.
 const WAITING_MAX: usize = 8;
-
-/// Questions that were taken and are not answered yet. Whoever sends one again is told that it is slow: work
-/// that piles up with every repeat is never done.
-#[derive(Clone, Debug, Default)]
-pub struct Unanswered(BTreeSet<(ServerId, u64)>);
-
-impl Unanswered {
-    /// Takes a question; or gives the answer to one that is here already.
-    pub fn take(&mut self, asker: ServerId, id: u64) -> Option<Told> {
-        let again = !self.0.insert((asker, id));
-        again.then_some(Told { id, result: Ok(TellBody::Slow) })
-    }
-
-    /// It is answered.
-    pub fn answered(&mut self, asker: ServerId, id: u64) {
-        self.0.remove(&(asker, id));
-    }
-}
 
 /// What a coordinator answers. It decides nothing; compare-and-swap is the engine's. But it changes nothing
 /// in registers that were put back from an older copy: epochs that were had already would be given away
@@ -54,8 +37,12 @@ impl Registrar {
     }
 
     /// Whether the registers need not be asked for this: who knows what was last seen of them waits.
-    pub fn only_waits(&self, call: &AskCall) -> bool {
-        matches!(call, AskCall::Await { since, .. } if self.is_known(*since))
+    pub fn only_waits(&self, work: &Work) -> bool {
+        match work {
+            Work::Answer(_, Ask { call: AskCall::Await { since, .. }, .. }) => self.is_known(*since),
+            Work::Answer(..) => false,
+            Work::News => self.waiting.is_empty(),
+        }
     }
 
     fn is_known(&self, version: u64) -> bool {
@@ -307,17 +294,6 @@ mod tests {
         }
         let ids: Vec<u64> = registrar.news(registers).into_iter().map(|(_, told)| told.id).collect();
         assert_eq!(ids, [0, 1]);
-    }
-
-    #[test]
-    fn a_question_that_comes_again_is_told_to_be_slow_until_it_is_answered() {
-        let mut unanswered = Unanswered::default();
-        assert_eq!(unanswered.take(ServerId(1), 7), None);
-        assert_eq!(unanswered.take(ServerId(2), 7), None);
-        let slow = Told { id: 7, result: Ok(TellBody::Slow) };
-        assert_eq!(unanswered.take(ServerId(1), 7), Some(slow));
-        unanswered.answered(ServerId(1), 7);
-        assert_eq!(unanswered.take(ServerId(1), 7), None, "its answer may have been lost");
     }
 
     #[test]

@@ -2,28 +2,23 @@
 //! again hears that it is being worked on, and no loop waits for it.
 
 use crate::engine_thread::EngineThread;
-use bearing_proto::coordinator::{Ask, AskCall, Told};
-use bearing_proto::registrar::{Registrar, Unanswered};
+use bearing_proto::coordinator::{Ask, Told};
+use bearing_proto::questions::{Questions, Work};
+use bearing_proto::registrar::Registrar;
 use bearing_seams::{Coordinator, EngineResult};
 use bearing_types::ServerId;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-enum Work {
-    Answer(ServerId, Ask),
-    /// Answer those who await a change.
-    News,
-}
-
 /// See the module.
 pub struct Desk {
     thread: EngineThread<Work, Vec<(ServerId, Told)>>,
-    unanswered: Unanswered,
+    /// The thread has one thing to do at a time: what comes meanwhile may be more urgent than what waits.
+    busy: bool,
+    questions: Questions,
     ready: Vec<(ServerId, Told)>,
     older: Arc<AtomicBool>,
-    /// Something was asked that may change registers.
-    changing: bool,
 }
 
 struct Registry<C> {
@@ -41,36 +36,33 @@ impl Desk {
         let older = Arc::new(AtomicBool::new(false));
         let registry = Registry { registers, registrar: Registrar::default(), older: older.clone() };
         let thread = EngineThread::around("coordinator's registers", registry, carry_out, wake)?;
-        let (unanswered, ready) = (Unanswered::default(), Vec::new());
-        Ok(Desk { thread, unanswered, ready, older, changing: false })
+        Ok(Desk { thread, busy: false, questions: Questions::default(), ready: Vec::new(), older })
     }
 
     /// Takes a question.
     pub fn ask(&mut self, asker: ServerId, ask: Ask) {
-        match self.unanswered.take(asker, ask.id) {
-            Some(slow) => self.ready.push((asker, slow)),
-            None => {
-                self.changing |= matches!(ask.call, AskCall::Swap { .. });
-                self.thread.add(Work::Answer(asker, ask));
-            }
-        }
+        self.ready.extend(self.questions.take(asker, ask).map(|slow| (asker, slow)));
     }
 
     /// Somebody else has changed registers, or may have.
     pub fn changed(&mut self) {
-        self.changing = true;
+        self.questions.changed();
     }
 
     /// Has what was asked worked on, and gives the answers that are ready.
     pub fn turn(&mut self) -> EngineResult<Vec<(ServerId, Told)>> {
-        if std::mem::take(&mut self.changing) {
-            self.thread.add(Work::News);
-        }
-        self.thread.send();
         let mut answers = std::mem::take(&mut self.ready);
-        while let Some(done) = self.thread.next()? {
-            done.iter().for_each(|(asker, told)| self.unanswered.answered(*asker, told.id));
+        if let Some(done) = self.thread.next()? {
+            done.iter().for_each(|(asker, told)| self.questions.answered(*asker, told.id));
             answers.extend(done);
+            self.busy = false;
+        }
+        if !self.busy
+            && let Some(work) = self.questions.begin()
+        {
+            self.thread.add(work);
+            self.thread.send();
+            self.busy = true;
         }
         Ok(answers)
     }
@@ -96,7 +88,7 @@ fn carry_out<C: Coordinator>(registry: &mut Registry<C>, work: Work) -> Vec<(Ser
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bearing_proto::coordinator::TellBody;
+    use bearing_proto::coordinator::{AskCall, TellBody};
     use bearing_seams::{Changes, Entry, MemCoordinator, RegisterChange, Swap};
     use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -160,6 +152,28 @@ mod tests {
         allow.send(()).unwrap();
         assert_eq!(answers(&mut desk, &wakes), [(2, 7, TellBody::Register(None))]);
         drop(allow);
+    }
+
+    #[test]
+    fn a_swap_waits_for_one_call_at_most_however_often_registers_change() {
+        let (mut desk, allow, wakes) = desk();
+        let awaits = |id, since| Ask { id, call: AskCall::Await { prefix: String::new(), since } };
+        allow.send(()).unwrap();
+        desk.ask(ServerId(1), Ask { id: 1, call: AskCall::swap("k".into(), None, Some(vec![1])) });
+        assert_eq!(answers(&mut desk, &wakes), [(1, 1, TellBody::Swapped(1))]);
+        for id in 2..5 {
+            desk.ask(ServerId(1), awaits(id, 1));
+        }
+        // Each change is heard of while an earlier one is looked at.
+        for _ in 0..20 {
+            desk.changed();
+            desk.turn().unwrap();
+        }
+        desk.ask(ServerId(1), Ask { id: 9, call: AskCall::swap("k".into(), Some(1), Some(vec![2])) });
+        desk.turn().unwrap();
+        (0..2).for_each(|_| allow.send(()).unwrap());
+        assert_eq!(answers(&mut desk, &wakes), [(1, 9, TellBody::Swapped(2))]);
+        (0..9).for_each(|_| allow.send(()).unwrap());
     }
 
     #[test]

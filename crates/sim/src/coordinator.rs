@@ -8,7 +8,8 @@ use crate::world::{Happening, World};
 use bearing_placement::Tablet;
 use bearing_proto::coordinator::{Ask, AskCall, TABLET_PREFIX, TellBody, Told, decode_register};
 use bearing_proto::disk::{DISK_PREFIX, disk_key};
-use bearing_proto::registrar::{Registrar, Unanswered};
+use bearing_proto::questions::{Questions, Work};
+use bearing_proto::registrar::Registrar;
 use bearing_proto::{Message, Sender};
 use bearing_seams::{Changes, Coordinator, MemCoordinator, RegisterChange, Swap};
 use bearing_types::ServerId;
@@ -31,11 +32,9 @@ pub struct CoordinatorHost {
     pub takes: u64,
     /// Every other answer is lost.
     pub loses: bool,
-    unanswered: Unanswered,
-    /// Questions that were not worked on yet.
-    queue: VecDeque<(ServerId, Ask)>,
-    /// The number of the step at which the first of them is done, if one is worked on.
-    working: Option<u64>,
+    questions: Questions,
+    /// What is worked on, and the number of the step at which it is done.
+    working: Option<(u64, Work)>,
     steps: u64,
     answers: u64,
     /// Registers of tablets are told up to this version.
@@ -55,8 +54,7 @@ impl CoordinatorHost {
             hosts,
             takes: 0,
             loses: false,
-            unanswered: Unanswered::default(),
-            queue: VecDeque::new(),
+            questions: Questions::default(),
             working: None,
             steps: 0,
             answers: 0,
@@ -70,41 +68,47 @@ impl CoordinatorHost {
         let Sender::Server(asker) = packet.sender else { return };
         for message in packet.messages {
             let Message::Ask(ask) = message else { continue };
-            match self.unanswered.take(asker, ask.id) {
-                Some(slow) => {
-                    world.counts.add("coordinator: questions that it is at already");
-                    self.tell(world, asker, slow);
-                }
-                None => self.queue.push_back((asker, ask)),
+            if let Some(slow) = self.questions.take(asker, ask) {
+                world.counts.add("coordinator: questions that it is at already");
+                self.tell(world, asker, slow);
             }
         }
         self.work(world);
         self.post.flush(world);
     }
 
-    /// The first question is worked on for a while, or all are answered.
+    /// One thing is worked on for a while, or all that there is to do is done.
     fn work(&mut self, world: &mut World) {
         while self.working.is_none()
-            && let Some((_, ask)) = self.queue.front()
+            && let Some(work) = self.questions.begin()
         {
-            if self.takes > 0 && !self.registrar.only_waits(&ask.call) {
-                world.counts.add("fault: a question takes the coordinator long");
-                self.steps += 1;
-                self.working = Some(self.steps);
-                let life = world.life(COORDINATOR_HOST);
-                return world.after(self.takes, Happening::Done(COORDINATOR_HOST, life, self.steps));
+            if self.takes == 0 || self.registrar.only_waits(&work) {
+                self.do_one(world, work);
+                continue;
             }
-            self.answer_first(world);
+            world.counts.add("fault: a question takes the coordinator long");
+            self.steps += 1;
+            self.working = Some((self.steps, work));
+            let life = world.life(COORDINATOR_HOST);
+            world.after(self.takes, Happening::Done(COORDINATOR_HOST, life, self.steps));
         }
     }
 
-    fn answer_first(&mut self, world: &mut World) {
-        let Some((asker, ask)) = self.queue.pop_front() else { return };
-        let swaps = matches!(ask.call, AskCall::Swap { .. });
-        world.tell(|| {
-            format!("the coordinator answers {asker} {:?} and has {} more", ask.call, self.queue.len())
-        });
-        if swaps {
+    fn do_one(&mut self, world: &mut World, work: Work) {
+        let answers = match work {
+            Work::News => self.registrar.news(&mut self.registers),
+            Work::Answer(asker, ask) => self.answer(world, asker, ask).into_iter().collect(),
+        };
+        for (asker, told) in answers {
+            self.questions.answered(asker, told.id);
+            self.tell(world, asker, told);
+        }
+    }
+
+    fn answer(&mut self, world: &mut World, asker: ServerId, ask: Ask) -> Option<(ServerId, Told)> {
+        let more = self.questions.len();
+        world.tell(|| format!("the coordinator answers {asker} {:?} and has {more} more", ask.call));
+        if matches!(ask.call, AskCall::Swap { .. }) {
             world.counts.add("coordinator: swaps");
         }
         let told = self.registrar.answer(&mut self.registers, asker, ask);
@@ -116,11 +120,7 @@ impl CoordinatorHost {
             Some(Ok(TellBody::Conflict { .. })) => world.counts.add("coordinator: swaps that met another's"),
             _ => {}
         }
-        let news = if swaps { self.registrar.news(&mut self.registers) } else { Vec::new() };
-        for (asker, told) in told.map(|told| (asker, told)).into_iter().chain(news) {
-            self.unanswered.answered(asker, told.id);
-            self.tell(world, asker, told);
-        }
+        told.map(|told| (asker, told))
     }
 
     fn tell(&mut self, world: &mut World, asker: ServerId, told: Told) {
@@ -166,8 +166,7 @@ impl CoordinatorHost {
     /// The coordinator starts. Servers that know newer registers than it has are the first to ask it: until
     /// one of them has, it takes older ones for the newest.
     pub fn begin(&mut self) {
-        (self.registrar, self.unanswered) = (Registrar::default(), Unanswered::default());
-        self.queue.clear();
+        (self.registrar, self.questions) = (Registrar::default(), Questions::default());
         self.working = None;
         if let Some(newest) = &mut self.newest {
             let since = newest.changes("", 0).expect("registers in memory are read").version;
@@ -232,10 +231,8 @@ impl CoordinatorHost {
         let told = self.registrar.answer(&mut self.registers, COORDINATOR, ask);
         let swapped = told.map(|told| told.result);
         assert!(matches!(swapped, Some(Ok(TellBody::Swapped(_)))), "nobody else writes meanwhile");
-        for (asker, told) in self.registrar.news(&mut self.registers) {
-            self.unanswered.answered(asker, told.id);
-            self.tell(world, asker, told);
-        }
+        self.questions.changed();
+        self.work(world);
         self.post.flush(world);
         true
     }
@@ -249,9 +246,8 @@ impl CoordinatorHost {
 
     /// A question was worked on for long enough.
     pub fn done(&mut self, world: &mut World, step: u64) {
-        if self.working == Some(step) {
-            self.working = None;
-            self.answer_first(world);
+        if let Some((_, work)) = self.working.take_if(|(working, _)| *working == step) {
+            self.do_one(world, work);
             self.work(world);
             self.post.flush(world);
         }

@@ -19,7 +19,8 @@ use bearing_proto::coordinator::{
 use bearing_proto::data::{DataBody, DataError, DataReply, DataRequest};
 use bearing_proto::grant::{Capability, CapabilityBody, DataRight, Grant, OpenToken};
 use bearing_proto::keys::{Key, ServerKeys};
-use bearing_proto::registrar::{Registrar, Unanswered};
+use bearing_proto::questions::Unanswered;
+use bearing_proto::registrar::Registrar;
 use bearing_seams::{
     Coordinator, DiskLabel, EngineError, MemCoordinator, MemStore, MemTabletLog, RegisterChange, Store,
     TabletLog,
@@ -81,6 +82,10 @@ pub struct Cluster {
     late_loads: VecDeque<(Mono, ServerId, Event)>,
     /// The coordinator takes so long for each question.
     pub coordinator_takes: Duration,
+    /// And each listing so long.
+    pub listings_take: Duration,
+    /// So many swaps came.
+    pub swaps_asked: u32,
     /// So many of its next answers to swaps are lost.
     pub swaps_unanswered: u32,
     late_told: VecDeque<(Mono, ServerId, Told)>,
@@ -197,6 +202,8 @@ impl Cluster {
             stores_take: Duration::ZERO,
             late_loads: VecDeque::new(),
             coordinator_takes: Duration::ZERO,
+            listings_take: Duration::ZERO,
+            swaps_asked: 0,
             swaps_unanswered: 0,
             late_told: VecDeque::new(),
             unanswered: Unanswered::default(),
