@@ -208,3 +208,20 @@ fn a_new_owner_that_is_not_heard_at_once_has_its_grace_like_any_other() {
         );
     }
 }
+
+#[test]
+fn who_meets_another_in_the_registers_claims_nothing_before_it_has_read_them() {
+    let mut cluster = cluster(3);
+    let others = [2, 3, 4, 5].map(ServerId);
+    let before = cluster.swaps_asked;
+    cluster.listings_take = Duration::from_millis(300);
+    // The next in turn hears neither of them.
+    cluster.cut = others.iter().flat_map(|one| others.map(|other| (*one, other))).collect();
+    cluster.kill(ServerId(1));
+    cluster.pass(Duration::from_millis(900));
+    let asked = cluster.swaps_asked - before;
+    (cluster.listings_take, cluster.cut) = (Duration::ZERO, [].into());
+    cluster.pass(Duration::from_secs(2));
+    assert!(cluster.owners().into_keys().all(|at| cluster.owner(at).0 != ServerId(1)));
+    assert!(asked <= 20, "{asked} swaps");
+}

@@ -57,6 +57,24 @@ fn who_hears_late_of_its_own_tablet_does_not_leave_it_to_itself() {
     assert!(stuck.is_empty(), "{stuck:?}");
 }
 
+/// A move takes as long as the coordinator does, and nobody serves the tablet meanwhile.
+#[test]
+fn counts_are_not_evened_out_while_the_coordinator_is_slow() {
+    let mut cluster = Cluster::evened(5, 3);
+    let back = ServerId(2);
+    let before = cluster.has(back);
+    cluster.coordinator_takes = Duration::from_millis(600);
+    let log = cluster.kill(back);
+    cluster.pass(Duration::from_secs(20));
+    assert_eq!(cluster.has(back).0, 0, "others have taken over");
+    cluster.revive(back, log);
+    cluster.pass(Duration::from_secs(60));
+    assert_eq!(cluster.has(back).0, 0);
+    cluster.coordinator_takes = Duration::ZERO;
+    cluster.pass(LONG);
+    assert_eq!(cluster.has(back), before);
+}
+
 #[test]
 fn a_server_whose_clock_is_off_owns_nothing_until_it_is_right_while_others_can_serve() {
     let mut cluster = Cluster::evened(5, 3);

@@ -33,6 +33,12 @@ impl MetaServer {
         self.balance.is_active(server) && self.restore.may_learn(server, now.mono) && self.lives(now, server)
     }
 
+    /// Nobody waits for a tablet only because counts are evened out: while it moves nobody serves it, for as
+    /// long as the coordinator takes.
+    fn may_even_out(&self, now: Now) -> bool {
+        self.restore.is_at_rest(now.mono, &self.config) && self.startup.is_prompt(now.mono)
+    }
+
     /// Whether another server may get tablets to serve.
     pub(crate) fn may_own(&self, now: Now, server: ServerId) -> bool {
         server != self.id && self.is_able(now, server) && !self.pairs.is_clock_off(server)
@@ -45,7 +51,7 @@ impl MetaServer {
         let wanted = self.balance.owner_of(assigned.serial).filter(able);
         let leaves = !self.balance.is_active(self.id);
         if !leaves && !self.clock_off {
-            return wanted.filter(|_| self.restore.is_at_rest(now.mono, &self.config));
+            return wanted.filter(|_| self.may_even_out(now));
         }
         // Who leaves, or serves nothing, does not wait for one that is away.
         let found = wanted.or_else(|| assigned.members.iter().copied().find(able));
@@ -63,7 +69,7 @@ impl MetaServer {
         let copies = self.copies_wanted();
         let leaves = |member: &ServerId| *member != self.id && !self.balance.is_active(*member);
         let lacks = assigned.members.len() < copies || assigned.members.iter().any(leaves);
-        let due = || self.balance.is_active(self.id) && self.restore.is_at_rest(now.mono, &self.config);
+        let due = || self.balance.is_active(self.id) && self.may_even_out(now);
         if !lacks && !due() {
             return None;
         }

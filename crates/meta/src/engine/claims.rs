@@ -65,7 +65,7 @@ impl MetaServer {
 
     /// Claims what silent servers own and this one is next to serve.
     pub(crate) fn take_over(&mut self, now: Now, out: &mut Vec<Command>) {
-        if self.copies.is_empty() || self.failed || self.startup.older || self.is_stuck(now) {
+        if self.copies.is_empty() || self.failed || !self.startup.may_claim() || self.is_stuck(now) {
             return;
         }
         let (me, mut wanted) = (self.id, Vec::new());
@@ -112,7 +112,7 @@ impl MetaServer {
 
     /// Goes on without members that do not keep up.
     pub(crate) fn swap_out(&mut self, now: Now, out: &mut Vec<Command>) {
-        if self.partners.is_empty() || self.startup.older || self.is_stuck(now) {
+        if self.partners.is_empty() || !self.startup.may_claim() || self.is_stuck(now) {
             return;
         }
         let (me, mut wanted) = (self.id, Vec::new());
@@ -159,7 +159,7 @@ impl MetaServer {
 
     pub(crate) fn claim(&mut self, owner: ServerId, wanted: Assigned, version: u64, out: &mut Vec<Command>) {
         // What arrives while it is not known whose disk this is waits.
-        if self.startup.older || !self.disk.is_ours() || self.claims.contains_key(&wanted.serial) {
+        if !self.startup.may_claim() || !self.disk.is_ours() || self.claims.contains_key(&wanted.serial) {
             return;
         }
         if owner != self.id {
@@ -231,6 +231,7 @@ impl MetaServer {
         out: &mut Vec<Command>,
     ) {
         self.startup.want_map();
+        self.startup.met = others.iter().map(|other| other.version).fold(self.startup.met, u64::max);
         for serial in self.asked_in(question) {
             let Some(claim) = self.claims.get_mut(&serial) else { continue };
             let key = tablet_key(claim.wanted.block);

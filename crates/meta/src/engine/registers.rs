@@ -7,6 +7,10 @@ use bearing_placement::Tablet as Assigned;
 use bearing_proto::coordinator::{Ask, AskCall};
 use bearing_types::{Block, DiskId, Epoch, Mono, Now, Position, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A coordinator that answers within this time is prompt.
+const PROMPT: Duration = Duration::from_millis(500);
 
 /// The machine's questions to the coordinator have this bit, those of its shell do not.
 pub(crate) const FIRST_ASK: u64 = 1 << 63;
@@ -31,6 +35,14 @@ pub(crate) struct Open {
     pub asked: Option<Asking>,
 }
 
+impl Open {
+    /// How long it has been worked on. Who awaits news waits for others.
+    fn waited(&self, now: Mono) -> Option<Duration> {
+        let is_news = matches!(self.kind, AskKind::News);
+        self.asked.filter(|_| !is_news).map(|asked| now.since(asked.first))
+    }
+}
+
 /// What is known of the registers, and what is on its way.
 #[derive(Debug)]
 pub(crate) struct Startup {
@@ -40,7 +52,11 @@ pub(crate) struct Startup {
     pub version: u64,
     /// The coordinator's are older than what is known here.
     pub older: bool,
+    /// A swap met a register of this version: what is claimed before that is known would meet it again.
+    pub met: u64,
     pub wanted: bool,
+    /// So long took the last question that waited for nothing but the coordinator.
+    took: Duration,
     pub listed: Option<Mono>,
     pub registers: BTreeMap<Position, (u64, Assigned)>,
     /// The disk that is registered as this server's.
@@ -56,12 +72,32 @@ impl Startup {
             next_ask: FIRST_ASK,
             version: 0,
             older: false,
+            met: 0,
             wanted: true,
+            took: Duration::ZERO,
             listed: None,
             registers: BTreeMap::new(),
             disk: None,
             draining: BTreeSet::new(),
         }
+    }
+
+    /// Whether anything may be claimed by what is known.
+    pub fn may_claim(&self) -> bool {
+        !self.older && self.version >= self.met
+    }
+
+    /// A question is answered.
+    pub fn answered(&mut self, now: Mono, open: &Open) {
+        if let Some(waited) = open.waited(now) {
+            self.took = waited;
+        }
+    }
+
+    /// Whether the coordinator takes no time to speak of.
+    pub fn is_prompt(&self, now: Mono) -> bool {
+        let waited = self.asks.values().filter_map(|open| open.waited(now));
+        waited.fold(self.took, Duration::max) <= PROMPT
     }
 
     /// The map turned out to be old.
@@ -142,7 +178,7 @@ impl Startup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bearing_types::{Epoch, LogIndex, TabletSerial};
+    use bearing_types::{Epoch, LogIndex, TabletSerial, Wall};
 
     fn tablet(block: Block) -> Assigned {
         let serial = TabletSerial::of_first(block).unwrap();
@@ -168,6 +204,26 @@ mod tests {
         startup.remove_tablet(high);
         startup.put_tablet(3, tablet(Block::RING));
         assert_eq!(blocks(&startup), [Block::RING]);
+    }
+
+    #[test]
+    fn a_coordinator_is_prompt_again_when_it_answered_promptly_and_news_take_it_no_time() {
+        let (mut startup, mut out) = (Startup::new(), Vec::new());
+        let at = |ms: u64| Now { mono: Mono(ms * 1_000_000), wall: Wall(0) };
+        let call = || AskCall::Changes { prefix: String::new(), since: 0 };
+        startup.ask(at(0), AskKind::News, call(), &mut out);
+        assert!(startup.is_prompt(at(9_000).mono));
+        let mut asked = |startup: &mut Startup, from, to| {
+            let id = startup.ask(at(from), AskKind::Changes, call(), &mut out);
+            let prompt = startup.is_prompt(at(to).mono);
+            let open = startup.asks.remove(&id).unwrap();
+            startup.answered(at(to).mono, &open);
+            prompt
+        };
+        assert!(!asked(&mut startup, 10_000, 12_000));
+        assert!(!startup.is_prompt(at(60_000).mono), "nobody has tried");
+        assert!(!asked(&mut startup, 60_000, 60_100));
+        assert!(startup.is_prompt(at(60_100).mono));
     }
 
     #[test]

@@ -479,13 +479,13 @@ impl MetaServer {
         let (serial, epoch, index) = (tablet.serial, tablet.epoch(), tablet.log.committed());
         let settled = index == tablet.log.last() && tablet.exit.is_empty();
         let Phase::Leaving(leaving) = &mut tablet.phase else { return };
+        let to = leaving.to;
         let register = self.startup.registers.get(&start).cloned();
         let register = register.filter(|(_, assigned)| assigned.epoch == epoch);
         // A member that fell silent meanwhile is swapped out, and never takes the tablet.
         let may_come = register.as_ref().is_none_or(|(_, assigned)| assigned.members.contains(&leaving.to));
         if may_come && now.mono.since(leaving.since) < PATIENCE {
             if settled && now.mono.since(leaving.said) >= YIELD_AGAIN {
-                let to = leaving.to;
                 if !std::mem::replace(&mut leaving.yielded, true) {
                     let refused = now.mono.since(leaving.since);
                     out.push(Command::Note(Note::Yielded(tablet.block, to, refused)));
@@ -498,11 +498,12 @@ impl MetaServer {
             return;
         }
         let Some((version, assigned)) =
-            register.filter(|_| !self.startup.older && !self.claims.contains_key(&serial))
+            register.filter(|_| self.startup.may_claim() && !self.claims.contains_key(&serial))
         else {
             return;
         };
         out.push(Command::Note(Note::Step("a move is given up")));
+        self.restore.fail(to, now.mono);
         self.leave(serial, false, out);
         self.claim_own(&assigned, version, out);
     }

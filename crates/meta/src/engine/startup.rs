@@ -32,6 +32,8 @@ use std::time::Duration;
 
 /// Registers that are older than those known here are listed so often.
 const OLDER_LISTED_EVERY: Duration = Duration::from_millis(500);
+/// Whether a coordinator that was slow is still so is looked at so often.
+const SLOW_LISTED_EVERY: Duration = Duration::from_secs(2);
 /// The mode of a filesystem's root.
 const ROOT_MODE: u32 = 0o755;
 
@@ -74,14 +76,19 @@ impl MetaServer {
         self.await_news(now, out);
     }
 
-    /// Lists what changed at once, if the map turned out to be old; and until the coordinator's registers are
-    /// those that are known here again.
+    /// Lists what changed at once, if the map turned out to be old; and again and again until the
+    /// coordinator's registers are those that are known here again, and it answers promptly.
     fn list_registers(&mut self, now: Now, out: &mut Vec<Command>) {
         let startup = &mut self.startup;
         let listing = startup.asks.values().any(|open| matches!(open.kind, AskKind::Changes));
-        let pause = if startup.older { OLDER_LISTED_EVERY } else { self.config.resend_interval / 4 };
+        let slow = !startup.is_prompt(now.mono);
+        let pause = match () {
+            () if startup.older => OLDER_LISTED_EVERY,
+            () if startup.wanted => self.config.resend_interval / 4,
+            () => SLOW_LISTED_EVERY,
+        };
         let due = startup.listed.is_none_or(|listed| now.mono.since(listed) >= pause);
-        if (startup.wanted || startup.older) && !listing && due {
+        if (startup.wanted || startup.older || slow) && !listing && due {
             startup.listed = Some(now.mono);
             startup.wanted = false;
             let call = AskCall::Changes { prefix: String::new(), since: startup.version };
@@ -103,7 +110,9 @@ impl MetaServer {
         if told.result == Ok(TellBody::Slow) {
             return;
         }
-        let Some(Open { kind, call, .. }) = self.startup.asks.remove(&told.id) else { return };
+        let Some(open) = self.startup.asks.remove(&told.id) else { return };
+        self.startup.answered(now.mono, &open);
+        let Open { kind, call, .. } = open;
         match (kind, told.result) {
             (AskKind::News, Ok(TellBody::Registers(changes))) => {
                 self.on_listing(now, &call, changes, false, out);

@@ -3,8 +3,9 @@
 
 use super::Cluster;
 use bearing_meta::Event;
-use bearing_proto::coordinator::{Ask, AskCall, Told};
+use bearing_proto::coordinator::{Ask, AskCall, TellBody, Told};
 use bearing_types::ServerId;
+use std::time::Duration;
 
 impl Cluster {
     /// A question came.
@@ -13,6 +14,7 @@ impl Cluster {
             return self.events.push_back((asker, Event::Told(slow)));
         }
         let (id, swaps) = (ask.id, matches!(ask.call, AskCall::Swap { .. }));
+        self.swaps_asked += u32::from(swaps);
         let told = self.registrar.answer(&mut self.coordinator, asker, ask);
         if swaps && self.swaps_unanswered > 0 {
             self.swaps_unanswered -= 1;
@@ -33,7 +35,15 @@ impl Cluster {
 
     fn tell(&mut self, asker: ServerId, told: Told) {
         let last = self.late_told.back().map_or(self.now.mono, |(due, ..)| self.now.mono.max(*due));
-        self.late_told.push_back((last.after(self.coordinator_takes), asker, told));
+        let takes = match told.result {
+            Ok(TellBody::Registers(_)) => self.listings_take.max(self.coordinator_takes),
+            _ if self.listings_take > Duration::ZERO => {
+                self.unanswered.answered(asker, told.id);
+                return self.events.push_back((asker, Event::Told(told)));
+            }
+            _ => self.coordinator_takes,
+        };
+        self.late_told.push_back((last.after(takes), asker, told));
         self.tell_due();
     }
 
