@@ -195,6 +195,7 @@ fn sim_args() -> sim::SimArgs {
         mutant: None,
         mutants: false,
         starts: sim::CI_STARTS,
+        clean_below: 0,
         crashes: None,
         case: None,
         copies: 3,
@@ -214,8 +215,9 @@ fn simulate(root: &Path) -> Result<()> {
     simulate_once(root, &sim::SimArgs { seeds: half, copies: 1, ..args.clone() })?;
     simulate_once(root, &sim::SimArgs { seeds: half, copies: 1, delegations: true, ..args.clone() })?;
     same_twice(root, &sim::SimArgs { seeds: Some(SEEDS_TWICE), delegations: true, ..args.clone() })?;
-    let seeds = Some(sim::CI_HUNT_SEEDS);
-    simulate_once(root, &sim::SimArgs { seeds, mutants: true, ..args }).map(drop)
+    // The seeds that all the runs above have in common need not be run without a planted bug again.
+    let (seeds, clean_below) = (Some(sim::CI_HUNT_SEEDS), SEEDS_TWICE);
+    simulate_once(root, &sim::SimArgs { seeds, mutants: true, clean_below, ..args }).map(drop)
 }
 
 /// The same seeds in two processes have the same digest.

@@ -4,7 +4,7 @@
 //! simulation part of `cargo xtask ci` use it; what they expect of it:
 //!
 //! - it takes `[--seeds N] --from S --ops K --jobs J [--copies R] [--delegations] [--compares]
-//!   [--mutant NAME | --mutants | --crashes N]`, all integers decimal;
+//!   [--mutant NAME | --mutants [--clean-below N] | --crashes N]`, all integers decimal;
 //! - it ends with 0 if every seed kept every promise (with `--mutant`: if the planted bug was caught; with
 //!   `--mutants`: if every planted bug was caught, and the same seeds without any bug kept every promise);
 //! - with `--crashes` it runs at least so many short sequences of operations, each cut at one of its sync
@@ -51,6 +51,9 @@ pub struct SimArgs {
     /// From how many starts each planted bug is hunted
     #[arg(long, default_value_t = 5)]
     pub starts: u64,
+    /// With --mutants: seeds below this one are known to break nothing without a planted bug
+    #[arg(long, default_value_t = 0)]
+    pub clean_below: u64,
     /// Run at least so many crash cases instead: one or two operations, cut at every sync boundary that they
     /// meet
     #[arg(long, conflicts_with = "mutants")]
@@ -133,6 +136,9 @@ fn flags(args: &SimArgs) -> Vec<String> {
     if args.mutants {
         flags.extend(["--mutants".to_owned(), "--starts".to_owned(), args.starts.to_string()]);
     }
+    if args.clean_below > 0 {
+        flags.extend(["--clean-below".to_owned(), args.clean_below.to_string()]);
+    }
     if let Some(crashes) = args.crashes {
         flags.extend(["--crashes".to_owned(), crashes.to_string()]);
     }
@@ -169,6 +175,7 @@ mod tests {
             mutant: Some("late-reply".to_owned()),
             mutants: false,
             starts: 5,
+            clean_below: 0,
             crashes: None,
             case: None,
             copies: 1,

@@ -29,8 +29,8 @@ const MEMBERS: usize = 3;
 const AWAY_MS_MAX: u64 = 3_000;
 /// Every so often a metadata server is killed too.
 const SERVER_EVERY: u64 = 5;
-/// And every so often etcd is slow as well.
-const SLOW_EVERY: u64 = 10;
+/// And every so often etcd is slow as well, until all copies are there again: that takes a minute.
+const SLOW_EVERY: u64 = 25;
 const SLOW: Duration = Duration::from_secs(2);
 
 /// Members, and the ways to them.
