@@ -82,10 +82,12 @@ impl MetaServer {
         let startup = &mut self.startup;
         let listing = startup.asks.values().any(|open| matches!(open.kind, AskKind::Changes));
         let slow = !startup.is_prompt(now.mono);
-        let pause = match () {
-            () if startup.older => OLDER_LISTED_EVERY,
-            () if startup.wanted => self.config.resend_interval / 4,
-            () => SLOW_LISTED_EVERY,
+        let pause = if startup.older {
+            OLDER_LISTED_EVERY
+        } else if startup.wanted {
+            self.config.resend_interval / 4
+        } else {
+            SLOW_LISTED_EVERY
         };
         let due = startup.listed.is_none_or(|listed| now.mono.since(listed) >= pause);
         if (startup.wanted || startup.older || slow) && !listing && due {
