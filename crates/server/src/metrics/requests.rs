@@ -60,10 +60,11 @@ impl Requests {
     }
 }
 
-/// Numbers of one asker follow each other: a multiplication spreads them evenly.
+/// Numbers of one asker follow each other, and so do their places: none of his own takes another's, and the
+/// processor sees which is next. Askers are spread by a multiplication.
 fn place_of(who: u64, number: u64) -> usize {
-    let mixed = who.wrapping_add(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> (u64::BITS - PLACES.trailing_zeros())) as usize
+    let first = who.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - PLACES.trailing_zeros());
+    first.wrapping_add(number) as usize % PLACES
 }
 
 #[cfg(test)]
