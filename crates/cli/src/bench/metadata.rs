@@ -191,19 +191,17 @@ impl Bench {
     fn stat_pairs(&mut self, flags: &Metadata, skew: Skew, load: Load) -> Result<Vec<Pair>> {
         let duration = Duration::from_secs(flags.seconds);
         let mut draw = Draw::new(skew, self.tree.len(), flags.seed);
-        let tree = &mut self.tree;
-        for side in [&mut self.server, &mut self.canned] {
-            side.stat(tree, &mut draw, load, WARM_UP)?;
-        }
+        self.server.stat(&mut self.tree, &mut draw, load, WARM_UP)?;
+        self.canned_stat(&mut draw, load, WARM_UP)?;
         let mut pairs = Vec::new();
         for number in 0..flags.repetitions {
             // Turn and turn about, so that neither always comes first.
             let canned_first =
-                if number % 2 == 1 { Some(self.canned.stat(tree, &mut draw, load, duration)?) } else { None };
-            let server = self.server.stat(tree, &mut draw, load, duration)?;
+                if number % 2 == 1 { Some(self.canned_stat(&mut draw, load, duration)?) } else { None };
+            let server = self.server.stat(&mut self.tree, &mut draw, load, duration)?;
             let other = match canned_first {
                 Some(sample) => sample,
-                None => self.canned.stat(tree, &mut draw, load, duration)?,
+                None => self.canned_stat(&mut draw, load, duration)?,
             };
             let pair = Pair { server, other };
             println!(
@@ -220,6 +218,13 @@ impl Bench {
             pairs.push(pair);
         }
         Ok(pairs)
+    }
+
+    /// The server's session is renewed before: the canned server answers renewals too, in vain.
+    fn canned_stat(&mut self, draw: &mut Draw, load: Load, duration: Duration) -> Result<Sample> {
+        let Side { link, requests, .. } = &mut self.server;
+        self.tree.renew_session(link, requests)?;
+        self.canned.stat(&mut self.tree, draw, load, duration)
     }
 
     fn creates(&mut self, flags: &Metadata, results: &mut Results) -> Result<()> {

@@ -83,11 +83,14 @@ impl Tree {
 
     /// Keeps the session while something else is measured.
     pub fn keep_session(&mut self, link: &mut Link, requests: &mut Loop<Ask>) -> Result<()> {
+        if Clock.mono() >= self.renew_session_at { self.renew_session(link, requests) } else { Ok(()) }
+    }
+
+    /// Renews the session, however young it is.
+    pub fn renew_session(&mut self, link: &mut Link, requests: &mut Loop<Ask>) -> Result<()> {
         let now = Clock.mono();
-        if now >= self.renew_session_at {
-            one(link, requests, position_of_session(self.session), Call::RenewSession)?;
-            self.renew_session_at = now.after(RENEW);
-        }
+        one(link, requests, position_of_session(self.session), Call::RenewSession)?;
+        self.renew_session_at = now.after(RENEW);
         Ok(())
     }
 
