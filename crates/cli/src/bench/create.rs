@@ -27,6 +27,10 @@ impl Work for Creates<'_> {
         Some(Ask::Entry(self.count))
     }
 
+    fn may_wait(&self, tag: Ask) -> bool {
+        tag.may_wait()
+    }
+
     fn call(&self, tag: Ask) -> (Position, Call) {
         match tag {
             Ask::Entry(number) => {

@@ -34,6 +34,11 @@ pub trait Work {
     /// The next operation; `None` when there is none left.
     fn next(&mut self, now: Mono) -> Option<Self::Tag>;
 
+    /// Whether it may wait until others fill its datagram.
+    fn may_wait(&self, _tag: Self::Tag) -> bool {
+        true
+    }
+
     /// What an operation asks, and where.
     fn call(&self, tag: Self::Tag) -> (Position, Call);
 
@@ -281,7 +286,7 @@ impl<T: Copy> Lanes<T> {
             let tablet = located.block.start();
             let lane = self.by_tablet.entry(tablet).or_default();
             lane.push((tag, position, call));
-            if lane.len() == count {
+            if lane.len() == count || !work.may_wait(tag) {
                 return self.by_tablet.remove(&tablet).unwrap_or_default();
             }
         }

@@ -74,6 +74,10 @@ impl Work for Stats<'_> {
         Some(self.tree.due(Tree::directory_of(entry), now).unwrap_or(Ask::Entry(entry)))
     }
 
+    fn may_wait(&self, tag: Ask) -> bool {
+        tag.may_wait()
+    }
+
     fn call(&self, tag: Ask) -> (Position, Call) {
         self.tree.renewal(tag)
     }

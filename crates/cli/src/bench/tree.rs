@@ -37,6 +37,13 @@ pub enum Ask {
     Session,
 }
 
+impl Ask {
+    /// A renewal may not: the other operations for its tablet may be too few to fill a datagram in time.
+    pub fn may_wait(self) -> bool {
+        matches!(self, Ask::Entry(_))
+    }
+}
+
 struct Directory {
     handle: Handle,
     grant: Grant,
@@ -310,6 +317,10 @@ impl Work for Filling<'_> {
         }
         self.next += 1;
         Some(Ask::Entry(self.next - 1))
+    }
+
+    fn may_wait(&self, tag: Ask) -> bool {
+        tag.may_wait()
     }
 
     fn call(&self, tag: Ask) -> (Position, Call) {
