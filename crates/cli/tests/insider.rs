@@ -1,5 +1,5 @@
 //! Clients made by hand, with valid secrets, say whatever they like to a real cluster, and get at nothing
-//! of others. `crates/meta/tests/trust.rs` has what single calls may show.
+//! of others. `crates/meta/tests/machine/trust.rs` has what single calls may show.
 //!
 //! The first test needs root and /dev/fuse; without them it says so and passes.
 

@@ -21,6 +21,7 @@ mod reasons;
 mod report;
 mod rooms;
 mod tree;
+mod untested;
 
 #[cfg(test)]
 mod tests;
@@ -72,5 +73,6 @@ fn check(tree: &Tree) -> Findings {
     circles::check(tree, &mut found);
     folders::check(tree, &mut found);
     exit::check(tree, &mut found);
+    untested::check(tree, &mut found);
     found
 }

@@ -402,6 +402,19 @@ fn a_reply_or_a_message_that_leaves_beside_the_one_exit_is_caught() {
 }
 
 #[test]
+fn a_file_of_tests_that_is_never_compiled_is_caught() {
+    let named = ("crates/meta/tests/machine/main.rs", "//! Tests.\nmod cluster;\nmod ring;\n");
+    let cluster = ("crates/meta/tests/machine/cluster/mod.rs", "//! Many.\n");
+    let deeper = ("crates/meta/tests/machine/cluster/disks.rs", "//! Disks.\n");
+    let ring = ("crates/meta/tests/machine/ring.rs", "//! A ring.\n");
+    assert_eq!(findings(&[named, cluster, deeper, ring]), [""; 0]);
+    let found = findings(&[named, cluster, ring, ("crates/meta/tests/machine/rings.rs", "//! Rings.\n")]);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(found[0].starts_with("crates/meta/tests/machine/rings.rs:1: "), "{found:#?}");
+    assert!(found[0].contains("these tests never run") && found[0].contains("add `mod rings;` there"));
+}
+
+#[test]
 fn a_circle_of_six_files_is_caught_and_one_of_five_is_not() {
     let names = ["a", "b", "c", "d", "e", "f"];
     let circle = |count: usize| -> Vec<(String, String)> {

@@ -1,16 +1,13 @@
 //! A metadata server whose disk has little space: what grows is refused, what is there is read, and nothing
 //! that was decided is lost.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{self, ALICE, BOB, Cluster, name, position, regular, root_user};
 use bearing_meta::{DiskSpace, Event, Headroom};
 use bearing_placement::Scheme;
 use bearing_proto::client::{Answer, AttributeChange, Body, Call, Handle, LeaseKey, XattrChange, XattrMode};
 use bearing_proto::delegation::{Change, LentIds, Step};
 use bearing_proto::grant::{Admission, Grant};
 use bearing_types::{Code, NodeId, Sequence, XattrName};
-use cluster::{ALICE, BOB, Cluster, name, position, regular, root_user};
 use std::time::Duration;
 
 const TOTAL: u64 = 1 << 40;

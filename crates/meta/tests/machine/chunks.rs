@@ -1,14 +1,11 @@
 //! Chunks: on which servers they are opened, and how they are sealed.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{ALICE, BOB, Cluster, DATA};
 use bearing_meta::Config;
 use bearing_placement::Scheme;
 use bearing_proto::client::{Body, Call, ChunkView};
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_types::{Code, Epoch, Position, ServerId};
-use cluster::{ALICE, BOB, Cluster, DATA};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

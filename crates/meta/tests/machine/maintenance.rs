@@ -1,18 +1,15 @@
 //! What becomes of chunks: sealed in time, scanned, removed when nobody refers to them, made whole when a
 //! replica is damaged.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::chunks::*;
+use crate::cluster::disks::{Disks, LENGTH};
+use crate::cluster::{ALICE, BOB, Cluster, DATA, filled_by, root_user};
 use bearing_meta::Config;
 use bearing_placement::Scheme;
 use bearing_proto::client::{Answer, AttributeChange, Body, Call, ChunkView, CommitMode, Extent, Handle};
 use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt};
 use bearing_proto::grant::{Admission, OpenToken};
 use bearing_types::{ChunkId, Code, Position, ServerId, SetIds, Wall};
-use cluster::chunks::*;
-use cluster::disks::{Disks, LENGTH};
-use cluster::{ALICE, BOB, Cluster, DATA, filled_by, root_user};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;

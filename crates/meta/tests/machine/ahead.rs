@@ -1,13 +1,10 @@
 //! Names for lookups to come: what is leased with them, and what ends that.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{self, ALICE, BOB, Cluster, root_user};
 use bearing_placement::Scheme;
 use bearing_proto::client::{Body, Call, EntryView, Handle, LeaseKey, LeaseMs};
 use bearing_proto::grant::Grant;
 use bearing_types::{Code, Cookie, Credentials, Gid, Mode, Name, SessionId, Uid};
-use cluster::{ALICE, BOB, Cluster, root_user};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

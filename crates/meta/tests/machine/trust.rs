@@ -1,9 +1,7 @@
 //! What a client with a valid secret can and cannot do: a session that says whatever it likes, to servers
 //! that believe only what they signed.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{self, ALICE, BOB, Cluster, keys, name, opened_by, position, root_user};
 use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::{
     AttributeChange, Body, Call, CheckDepth, ChunkView, CommitMode, Extent, Handle, ListedEntry, NewNode,
@@ -18,7 +16,6 @@ use bearing_types::{
     Access, Amount, ChunkId, Code, Cookie, Credentials, FileType, Gid, Mode, NodeId, Permission, Position,
     SessionId, SetIds, Squash, Uid, Wall, XattrName,
 };
-use cluster::{ALICE, BOB, Cluster, keys, name, opened_by, position, root_user};
 use proptest::prelude::*;
 
 /// Whose files are read by others in these tests.

@@ -1,16 +1,13 @@
 //! A chunk that is mostly dead: what is in use of it goes into another one, whatever happens meanwhile, and
 //! the old one goes.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{ALICE, Cluster, DATA, filled_by, opened_by, regular, root_user};
 use bearing_meta::Config;
 use bearing_placement::Scheme;
 use bearing_proto::client::{AttributeChange, Body, Call, ChunkView, CommitMode, Extent, Handle};
 use bearing_proto::data::{DataBody, DataCall, DataError, FrameAt, Pieces};
 use bearing_proto::grant::{Admission, OpenToken};
 use bearing_types::{ChunkId, Code, Position, ServerId, SetIds, Wall};
-use cluster::{ALICE, Cluster, DATA, filled_by, opened_by, regular, root_user};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;

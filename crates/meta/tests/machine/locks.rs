@@ -1,14 +1,11 @@
 //! Locks: never two holders that conflict, whoever restarts; those who wait get them in turn; what a session
 //! holds goes with it.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{self, ALICE, BOB, Cluster, serial};
 use bearing_meta::Event;
 use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::{Body, Call, Handle, LockFree, WaitId};
 use bearing_types::{Code, Lock, LockMode, LockOwner, LockRange, LockSpace, SessionId};
-use cluster::{ALICE, BOB, Cluster, serial};
 use std::time::Duration;
 
 const CAROL: SessionId = SessionId(13);

@@ -1,15 +1,12 @@
 //! Tablets that lie on several servers.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::members::COORDINATOR;
+use crate::cluster::{self, ALICE, BOB, Cluster};
 use bearing_meta::{Event, Key};
 use bearing_proto::client::{Answer, Body, Call, Handle, Request};
 use bearing_proto::replication::{Entries, EntryBytes, ReplicationMessage};
 use bearing_seams::{DiskLabel, KeyRange, LoggedRecord, MemTabletLog, Store, TabletLog};
 use bearing_types::{LogIndex, Position, Sequence, ServerId, Squash, TabletSerial};
-use cluster::members::COORDINATOR;
-use cluster::{ALICE, BOB, Cluster};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
 //! What confirms the owner of a tablet to it, and what does not: one server speaks for it.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::members::COORDINATOR;
+use crate::cluster::{self, ALICE, Cluster};
 use bearing_meta::Event;
 use bearing_placement::Tablet;
 use bearing_proto::client::Call;
@@ -10,8 +9,6 @@ use bearing_proto::grant::Grant;
 use bearing_proto::replication::{Append, Entries, EntryBytes, Held, Progress, ReplicationMessage};
 use bearing_seams::{LoggedRecord, TabletLog};
 use bearing_types::{Block, LogIndex, Sequence, ServerId};
-use cluster::members::COORDINATOR;
-use cluster::{ALICE, Cluster};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -1,12 +1,9 @@
 //! The coordinator's registers are put back from an older copy.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{ALICE, Cluster};
 use bearing_meta::Note;
 use bearing_seams::MemCoordinator;
 use bearing_types::ServerId;
-use cluster::{ALICE, Cluster};
 use std::time::Duration;
 
 const FIRST: ServerId = ServerId(1);

@@ -1,13 +1,10 @@
 //! Quotas: what counts, where it stops, what is used beyond the limit at most.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{ALICE, BOB, Cluster, filled_by, regular, root_user};
 use bearing_placement::Scheme;
 use bearing_proto::client::{Body, Call, ChunkRef, CommitMode, Extent, Handle, QuotaView};
 use bearing_proto::grant::{Grant, OpenToken};
 use bearing_types::{Amount, Code, Credentials, Gid, Position, SetIds, Uid, Wall};
-use cluster::{ALICE, BOB, Cluster, filled_by, regular, root_user};
 use std::time::Duration;
 
 /// The tablets of the cluster.

@@ -1,15 +1,12 @@
 //! Marks that have done their work are removed, never early, whatever clocks say and whoever owns the tablet.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{ALICE, BOB, Cluster, Host};
 use bearing_meta::{Event, Key};
 use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::Call;
 use bearing_proto::grant::Grant;
 use bearing_seams::{KeyRange, Store};
 use bearing_types::{Block, Code, NodeId, Position, SessionId, TabletSerial, Wall};
-use cluster::{ALICE, BOB, Cluster, Host};
 use std::time::Duration;
 
 /// A grant lives for 300 s, and clocks may differ by 250 ms, either way.

@@ -1,15 +1,12 @@
 //! Files and their extents, without faults.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{ALICE, BOB, Cluster, filled_by, regular, root_user};
 use bearing_placement::{Scheme, position_of_chunk};
 use bearing_proto::client::{AttributeChange, Body, Call, ChunkRef, CommitMode, Extent, Handle, TimeChange};
 use bearing_proto::grant::{Admission, OpenToken};
 use bearing_types::{
     Block, ChunkId, Code, Credentials, Gid, Mode, Position, SessionId, SetIds, Squash, Uid, Wall,
 };
-use cluster::{ALICE, BOB, Cluster, filled_by, regular, root_user};
 
 /// The first chunk that is opened, in the first of sixteen tablets.
 fn chunk() -> ChunkRef {

@@ -1,13 +1,10 @@
 //! Copies of tablets are compared as of one entry, and operators are told how tablets are.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{self, ALICE, Cluster};
 use bearing_meta::Event;
 use bearing_proto::tablets::{Compared, Digest, OwnerPhase, OwnerView, TabletRole, TabletView};
 use bearing_seams::{Change, KeyRange, Store};
 use bearing_types::{LogIndex, ServerId, TabletSerial};
-use cluster::{ALICE, Cluster};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

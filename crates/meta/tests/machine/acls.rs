@@ -1,15 +1,12 @@
 //! Access control lists over several servers, without faults.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{ALICE, Cluster, name, position, regular, root_user};
 use bearing_placement::Scheme;
 use bearing_proto::client::{AttributeChange, Body, Call, Handle, NewNode, NodeView, XattrChange, XattrMode};
 use bearing_proto::grant::Grant;
 use bearing_types::{
     Acl, AclHash, Code, Credentials, FileType, Gid, Mode, Named, ServerId, Uid, XattrName, XattrSpace,
 };
-use cluster::{ALICE, Cluster, name, position, regular, root_user};
 
 const LISTED: u32 = 9;
 

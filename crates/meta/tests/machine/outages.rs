@@ -1,14 +1,11 @@
 //! Servers, peers and the coordinator that are away, slow or stopped: they cost those who need them, and
 //! nobody else.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{self, ALICE, BOB, Cluster, name, position, root_user};
 use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::{Answer, AttributeChange, Body, Call, Handle};
 use bearing_proto::grant::Grant;
 use bearing_types::{Code, Epoch, Mode, Position, ServerId, SessionId, Squash};
-use cluster::{ALICE, BOB, Cluster, name, position, root_user};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -1,12 +1,9 @@
 //! Metadata servers that leave, and stay after all.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{ALICE, Cluster};
 use bearing_meta::Event;
 use bearing_proto::tablets::{OwnerPhase, TabletRole, TabletView};
 use bearing_types::ServerId;
-use cluster::{ALICE, Cluster};
 use std::time::Duration;
 
 /// Longer than a hand-over may take, and than a move that is stuck is given up after.

@@ -1,13 +1,10 @@
 //! Times of nodes under clocks that run apart and backwards.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{ALICE, Cluster, root_user};
 use bearing_meta::Event;
 use bearing_placement::Scheme;
 use bearing_proto::client::{AttributeChange, Body, Call, Handle, TimeChange};
 use bearing_types::{Attributes, Mode, Position, ServerId, Wall};
-use cluster::{ALICE, Cluster, root_user};
 use std::time::Duration;
 
 const HOUR: i64 = 3_600_000_000_000;

@@ -1,14 +1,11 @@
 //! The ring of the metadata servers: neighbours, and who gets copies by it; first all is served, then it is
 //! linked anew.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{self, ALICE, Cluster};
 use bearing_meta::{Config, Event, RingView};
 use bearing_placement::Scheme;
 use bearing_proto::ring::{Purpose, RingMessage};
 use bearing_types::{Position, ServerId};
-use cluster::{ALICE, Cluster};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

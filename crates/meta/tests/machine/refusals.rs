@@ -1,15 +1,12 @@
 //! What a server refuses: grants that are not its own, sessions that are over, records that it cannot read.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{ALICE, BOB, Cluster, NAME_KEY, name, position, regular, root_user};
 use bearing_meta::{Event, Key, Note, Record};
 use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::{Answer, AttributeChange, Call, Handle, Request};
 use bearing_proto::coordinator::tablet_key;
 use bearing_proto::keys::Mac;
 use bearing_types::{Code, FilesystemId, Mode, NameHash, NodeId, Sequence, Squash, Wall};
-use cluster::{ALICE, BOB, Cluster, NAME_KEY, name, position, regular, root_user};
 use std::time::Duration;
 
 fn cluster() -> Cluster {

@@ -1,12 +1,9 @@
 //! Extended attributes over several servers, without faults.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{ALICE, BOB, Cluster, both, root_user};
 use bearing_placement::Scheme;
 use bearing_proto::client::{AttributeChange, Body, Call, Handle, XattrChange, XattrMode};
 use bearing_types::{Code, Credentials, Gid, Mode, ServerId, Uid, XattrName};
-use cluster::{ALICE, BOB, Cluster, both, root_user};
 
 fn name(text: &str) -> XattrName {
     XattrName::new(text.as_bytes()).unwrap()

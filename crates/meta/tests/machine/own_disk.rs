@@ -1,15 +1,12 @@
 //! A metadata server serves from its own disk only, as that is now: not from an empty one, another one, or an
 //! older state of it.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{ALICE, Cluster, serial};
 use bearing_meta::{EntryKind, Event, LogEntry, Note};
 use bearing_placement::Scheme;
 use bearing_proto::disk::disk_key;
 use bearing_seams::{DiskLabel, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog};
 use bearing_types::{Block, DiskId, Epoch, LogIndex, Position, ServerId};
-use cluster::{ALICE, Cluster, serial};
 use std::time::Duration;
 
 const FIRST: ServerId = ServerId(1);

@@ -1,14 +1,11 @@
 //! What a chunk waits for holds up no other: disks that failed or are full, tablets that nobody serves.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::chunks::*;
+use crate::cluster::disks::LENGTH;
+use crate::cluster::{ALICE, DATA};
 use bearing_proto::client::ChunkView;
 use bearing_proto::data::DataCall;
 use bearing_types::{Code, Position, ServerId};
-use cluster::chunks::*;
-use cluster::disks::LENGTH;
-use cluster::{ALICE, DATA};
 use std::time::Duration;
 
 #[test]

@@ -1,15 +1,12 @@
 //! What an operator is told of sessions, and how much room there is.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{ALICE, BOB, Cluster};
 use bearing_meta::Config;
 use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::{Body, Call};
 use bearing_proto::data::{DataBody, DataCall};
 use bearing_proto::sessions::{DESCRIPTION_TEXT_BYTES_MAX, SessionDescription};
 use bearing_types::{Code, Position, Sequence, SessionId, Wall};
-use cluster::{ALICE, BOB, Cluster};
 use std::time::Duration;
 
 fn description(host: &str) -> SessionDescription {

@@ -1,9 +1,8 @@
 //! Delegated directories at the server: steps are done whole and once, and nobody else looks in before the
 //! directory is given back.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::delegations::{delegate, delegated, finds, look, waits};
+use crate::cluster::{self, ALICE, BOB, Cluster, name, position, regular, root_user};
 use bearing_meta::{Config, Event};
 use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::{
@@ -12,8 +11,6 @@ use bearing_proto::client::{
 use bearing_proto::delegation::{Change, LentIds, Step, StepsDone};
 use bearing_proto::grant::Grant;
 use bearing_types::{Code, Mode, NodeId, Sequence, Wall};
-use cluster::delegations::{delegate, delegated, finds, look, waits};
-use cluster::{ALICE, BOB, Cluster, name, position, regular, root_user};
 use std::time::Duration;
 
 /// Alice has made `d` in the root; both sessions are open.

@@ -1,14 +1,11 @@
 //! Open files outlive their last name: however long their clients are silent, whoever owns the tablet,
 //! however many have them open.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{self, ALICE, BOB, Cluster, name, position, regular, root_user};
 use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::{Body, Call, Handle, NewNode, NodeView};
 use bearing_proto::delegation::{Change, Step};
 use bearing_types::{Code, FileType, Mode, Sequence, SessionId};
-use cluster::{ALICE, BOB, Cluster, name, position, regular, root_user};
 use std::time::Duration;
 
 /// Alice has made files `a` and `b`; both sessions are open.

@@ -1,15 +1,12 @@
 //! The namespace over several servers, without faults.
 
-#[allow(dead_code)]
-mod cluster;
-
+use crate::cluster::{self, ALICE, BOB, Cluster, NAME_KEY, both, name, position, root_user};
 use bearing_meta::{EntryKind, Event, Key, LogEntry, NameEntry, NameRecord, Record};
 use bearing_placement::Scheme;
 use bearing_proto::client::{Answer, AttributeChange, Body, Call, LeaseKey, RenameMode};
 use bearing_proto::replication::{Append, EntryBytes, ReplicationMessage, SnapshotPart};
 use bearing_seams::TabletLog;
 use bearing_types::{Code, Cookie, FileType, LogIndex, Mode, NameHash, ServerId, TabletSerial};
-use cluster::{ALICE, BOB, Cluster, NAME_KEY, both, name, position, root_user};
 use std::time::Duration;
 
 #[test]
