@@ -3,12 +3,17 @@
 use bearing_placement::{LookupKind, Scheme};
 use bearing_sim::{Case, Counts, Hunt, Options, Planted, Report, Sequence, Tally, Track, run_caught};
 use clap::Parser;
+use mimalloc::MiMalloc;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
+
+/// Runs are a seventh shorter than with the C library's.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Runs simulated clusters under faults and checks every promise.
 #[derive(Parser, Debug)]

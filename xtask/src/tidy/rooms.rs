@@ -143,7 +143,7 @@ pub const TABLE: &[Room] = &[
     world(
         "sim",
         &["types", "seams", "placement", "lookup", "proto", "meta", "data", "client", "workload"],
-        &["anyhow", "clap", "serde", "postcard", "blake3", "crc32c", "xxhash-rust", "thiserror"],
+        &["anyhow", "clap", "mimalloc", "serde", "postcard", "blake3", "crc32c", "xxhash-rust", "thiserror"],
     ),
     world(
         "cli",
