@@ -101,6 +101,7 @@ pub fn connect_as(cluster: &OsStr, config: &MountConfig) -> Result<Arc<Mount>> {
             };
             Err(Unreachable(format!("{error}; {remedy}")).into())
         }
+        Err(error @ ConnectError::NotServed { .. }) => Err(Unreachable(error.to_string()).into()),
         Err(error) => Err(error).context("connect to the cluster"),
     }
 }

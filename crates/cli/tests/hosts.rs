@@ -120,6 +120,18 @@ fn hosts_join_by_tokens_that_are_good_once_and_get_copies_of_everything() {
 }
 
 #[test]
+fn who_waits_for_a_cluster_with_too_few_hosts_is_told_that_and_why() {
+    let hosts = Hosts::new("too-few", 19_440, "127.0.0.1");
+    let began = Instant::now();
+    let error = bearing(&["fs", "--cluster", &hosts.dir("h1"), "ls", "/"]).refused(3);
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    let (waits, gives_up) = error.split_once('\n').unwrap();
+    assert!(waits.contains("waiting up to 20 s for the cluster to give its root"), "{error}");
+    assert!(gives_up.contains("too few of its metadata servers are up"), "{error}");
+    assert!(gives_up.contains("`bearing init --metadata-copies 1`"), "{error}");
+}
+
+#[test]
 fn a_second_server_by_the_same_name_ends_and_keeps_the_first_from_nothing() {
     let mut hosts = Hosts::new("twins", 19_700, "127.0.0.1");
     hosts.join(&hosts.token(), "h2", "127.0.0.2").ok();
