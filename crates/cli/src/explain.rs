@@ -1,6 +1,7 @@
 //! `explain`: how a request finds its owner.
 
 use crate::connect;
+use crate::fs::paths::absolute;
 use crate::target::Target;
 use crate::voice::say;
 use anyhow::Result;
@@ -11,7 +12,6 @@ use bearing_server::cluster::DaemonName;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 
 /// `explain`.
 #[derive(Debug, Subcommand)]
@@ -56,9 +56,10 @@ struct Line {
 /// Runs `explain`.
 pub fn run(command: &ExplainCommand) -> Result<()> {
     let ExplainCommand::Lookup(Lookup { target, path }) = command;
+    let path = absolute(path)?;
     let config = connect::config(&target.cluster, target.secret.as_deref())?;
     let mount = connect::connect_as(&target.cluster, &MountConfig { tells_lookups: true, ..config })?;
-    let looked = look(&mount, path.as_bytes());
+    let looked = look(&mount, path);
     connect::end(&mount)?;
     let lines = looked?;
     if target.json {

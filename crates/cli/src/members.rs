@@ -30,6 +30,7 @@ use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use std::net::SocketAddr;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
@@ -72,8 +73,9 @@ pub struct List {
 /// `add`.
 #[derive(Args, Debug)]
 pub struct Add {
-    /// The number of a server that was to leave and shall stay; without it, a new server is made
-    pub number: Option<u32>,
+    /// A server that was to leave and shall stay: 4 or metadata-4; without it, a new server is made
+    #[arg(value_name = "SERVER")]
+    pub which: Option<Which>,
     /// Where the cluster lies
     #[command(flatten)]
     pub directory: Directory,
@@ -82,8 +84,9 @@ pub struct Add {
 /// `drain`.
 #[derive(Args, Debug)]
 pub struct One {
-    /// The server's number
-    pub number: u32,
+    /// The server, by its number or its name: 4 or metadata-4
+    #[arg(value_name = "SERVER")]
+    pub which: Which,
     /// Where the cluster lies
     #[command(flatten)]
     pub directory: Directory,
@@ -100,6 +103,27 @@ pub struct Remove {
     pub yes: bool,
 }
 
+/// A server as people write it: by its number, or by its name as lists show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Which {
+    kind: Option<ServerKind>,
+    number: u32,
+}
+
+impl FromStr for Which {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Which, &'static str> {
+        let (kind, number) = match text.split_once('-') {
+            Some(("metadata", number)) => (Some(ServerKind::Metadata), number),
+            Some(("data", number)) => (Some(ServerKind::Data), number),
+            _ => (None, text),
+        };
+        let number = number.parse().map_err(|_| "a server is a number or a name, such as 4 or metadata-4")?;
+        Ok(Which { kind, number })
+    }
+}
+
 /// Servers answer within this time or not at all.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A new server serves within this time.
@@ -110,12 +134,12 @@ pub fn run(kind: ServerKind, command: &MembersCommand) -> Result<()> {
     let open = |directory: &Directory| Desk::open(kind, directory);
     match command {
         MembersCommand::List(flags) => open(&flags.directory)?.list(flags.json),
-        MembersCommand::Add(flags) => match flags.number {
-            Some(number) => open(&flags.directory)?.stay(number),
+        MembersCommand::Add(flags) => match flags.which {
+            Some(which) => open(&flags.directory)?.stay(which),
             None => open(&flags.directory)?.make(),
         },
-        MembersCommand::Drain(one) => open(&one.directory)?.drain(one.number),
-        MembersCommand::Remove(flags) => open(&flags.one.directory)?.remove(flags.one.number, flags.yes),
+        MembersCommand::Drain(one) => open(&one.directory)?.drain(one.which),
+        MembersCommand::Remove(flags) => open(&flags.one.directory)?.remove(flags.one.which, flags.yes),
     }
 }
 
@@ -167,8 +191,13 @@ impl Desk {
         DaemonName { kind: self.kind, number }
     }
 
-    fn find(&self, number: u32) -> Result<(DaemonName, ServerEntry)> {
-        let name = self.name(number);
+    fn find(&self, which: Which) -> Result<(DaemonName, ServerEntry)> {
+        if let Some(kind) = which.kind.filter(|kind| *kind != self.kind) {
+            let name = DaemonName { kind, number: which.number };
+            let (ours, its) = (self.name(1).kind_word(), name.kind_word());
+            bail!(Usage(format!("{name} is no {ours} server: `bearing {its}` has the same commands for it")));
+        }
+        let name = self.name(which.number);
         let entry = self.members.of(self.kind).find(|entry| entry.server == name.server());
         if let Some(entry) = entry {
             return Ok((name, entry.clone()));
@@ -306,8 +335,8 @@ impl Desk {
         known.unwrap_or(DrainRecord { server, since: Clock.now().wall, removed: None })
     }
 
-    fn drain(&self, number: u32) -> Result<()> {
-        let (name, entry) = self.find(number)?;
+    fn drain(&self, which: Which) -> Result<()> {
+        let (name, entry) = self.find(which)?;
         if self.members.drain(entry.server).is_some() {
             return Ok(say!(
                 "{name} is to leave already; `bearing {} list` says how far it is",
@@ -335,8 +364,8 @@ impl Desk {
         Ok(say!("{name} gives what it has to the others; `bearing {word} list` says how far it is")?)
     }
 
-    fn stay(&self, number: u32) -> Result<()> {
-        let (name, entry) = self.find(number)?;
+    fn stay(&self, which: Which) -> Result<()> {
+        let (name, entry) = self.find(which)?;
         if self.members.drain(entry.server).is_none() {
             return Ok(say!("{name} is active")?);
         }
@@ -360,9 +389,8 @@ impl Desk {
         }
         let name = self.name(self.members.next_number(self.kind));
         let like = self.members.of(self.kind).next().context("find a server of the kind")?;
-        let host = like.address.ip();
-        let address = *init::choose_addresses(host, 1, None)?.first().context("choose an address")?;
-        init::add_daemon(&self.layout, name, DaemonName::of(like.server))?;
+        let like_name = DaemonName::of(like.server);
+        let address = init::add_daemon(&self.layout, name, like_name, like.address.ip())?;
         let entry = ServerEntry { server: name.server(), kind: self.kind, address };
         self.swap(&self.registers, vec![(server_key(entry.server), Some(encode_register(&entry)))])?;
         let mut cluster = self.cluster.clone();
@@ -388,8 +416,8 @@ impl Desk {
 
     // --- a server that is gone ---
 
-    fn remove(&self, number: u32, yes: bool) -> Result<()> {
-        let (name, entry) = self.find(number)?;
+    fn remove(&self, which: Which, yes: bool) -> Result<()> {
+        let (name, entry) = self.find(which)?;
         match self.kind {
             ServerKind::Data => self.refuse_if_chunks_are_there(name, &entry, yes)?,
             _ => self.refuse_if_tablets_are_there(name, &entry)?,
@@ -413,8 +441,8 @@ impl Desk {
             return Ok(say!("{name} is removed; stop it on its host if it runs")?);
         }
         let mut cluster = self.cluster.clone();
-        cluster.metadata.retain(|member| self.kind != ServerKind::Metadata || member.number != number);
-        cluster.data.retain(|member| self.kind != ServerKind::Data || member.number != number);
+        cluster.metadata.retain(|member| self.kind != ServerKind::Metadata || member.number != name.number);
+        cluster.data.retain(|member| self.kind != ServerKind::Data || member.number != name.number);
         init::rewrite(&self.layout, &cluster)?;
         let gone = || DaemonState::read(&directory).is_none_or(|state| !state.is_alive());
         if !wait_until(Instant::now() + START_PATIENCE, gone) {

@@ -125,7 +125,13 @@ fn leave(cluster: &TestCluster, load: &Load, kind: &str, number: u64) {
         refused.contains("is to stay") && refused.contains(&format!("{kind} drain {number}")),
         "{refused}"
     );
-    cluster.run(&[kind, "drain", &number]).ok();
+    let other = if kind == "data" { "metadata-1" } else { "data-1" };
+    let mistaken = cluster.run(&[kind, "drain", other]).refused(2);
+    assert!(mistaken.contains(&format!("{other} is no {kind} server")), "{mistaken}");
+    let mistyped = cluster.run(&[kind, "drain", "metdata-1"]).refused(2);
+    assert!(mistyped.contains("such as 4 or metadata-4"), "{mistyped}");
+    // By the name that the list shows.
+    cluster.run(&[kind, "drain", &format!("{kind}-{number}")]).ok();
     wait_for("it has nothing any more", PATIENCE, || cluster.run(&[kind, "remove", &number]).code == Some(0));
     let left: Vec<u64> = counts(&members(cluster, kind), "server");
     assert!(!left.contains(&number.parse().unwrap()), "{left:?}");
@@ -141,6 +147,9 @@ fn round(cluster: &TestCluster, load: &Load) {
     wait_until_even(cluster, 5);
     let data = counts(&members(cluster, "data"), "server");
     cluster.run(&["data", "add"]).ok();
+    let status: serde_json::Value = serde_json::from_str(&cluster.run(&["status", "--json"]).out).unwrap();
+    let daemons = status["daemons"].as_array().unwrap();
+    assert!(daemons.iter().all(|daemon| daemon["metrics"].is_string()), "all show metrics: {daemons:#?}");
     leave(cluster, load, "data", data[0]);
     before[..2].iter().for_each(|number| leave(cluster, load, "metadata", *number));
     wait_until_even(cluster, 3);

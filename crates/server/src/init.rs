@@ -139,11 +139,19 @@ pub fn rewrite(layout: &Layout, cluster: &Cluster) -> Result<(), StartError> {
 }
 
 /// Makes the directory of one more server of a cluster on this machine, with its configuration: like that of
-/// another one.
-pub fn add_daemon(layout: &Layout, name: DaemonName, like: DaemonName) -> Result<(), StartError> {
+/// another one, but for where it shows metrics. Gives a free address for it.
+pub fn add_daemon(
+    layout: &Layout,
+    name: DaemonName,
+    like: DaemonName,
+    host: IpAddr,
+) -> Result<SocketAddr, StartError> {
+    let free = choose_addresses(host, 2, None)?;
     make_directory(&layout.daemon(name))?;
     let file: DaemonFile = toml_file::read(&layout.daemon_config(like))?;
-    DaemonFile { number: name.number, ..file }.write(layout, name)
+    let metrics = file.metrics.map(|_| (LOOPBACK, free[1].port()).into());
+    DaemonFile { number: name.number, metrics, ..file }.write(layout, name)?;
+    Ok(free[0])
 }
 
 /// Directories with stores, but without `cluster.toml`: somebody's data whose description is lost.

@@ -2,7 +2,7 @@
 
 mod access;
 mod change;
-mod paths;
+pub mod paths;
 mod progress;
 mod quota;
 mod show;
