@@ -62,11 +62,15 @@ impl Process {
         self.line.contains(" mount ")
     }
 
-    /// Whether it may have files open, and so hold locks. Its command line is gone earlier than these.
+    /// Whether it may have files open, and so hold locks: until its last thread is gone. Its command line is
+    /// gone earlier, and so may be its first thread.
     fn holds_files(&self) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        let state = stat.rsplit_once(')').and_then(|(_, after)| after.split_ascii_whitespace().next());
-        !matches!(state, None | Some("Z" | "X"))
+        let Ok(threads) = fs::read_dir(format!("/proc/{}/task", self.pid)) else { return false };
+        threads.flatten().any(|thread| {
+            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            let state = stat.rsplit_once(')').and_then(|(_, after)| after.split_ascii_whitespace().next());
+            !matches!(state, None | Some("Z" | "X"))
+        })
     }
 
     /// Ends processes at once. Not by another program: whoever starts one has files of the mount open, which

@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::fs;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Once;
@@ -14,6 +15,8 @@ use std::time::{Duration, Instant};
 const PREFIX: &str = "bearing-test-";
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(10);
+/// How long a killed process may take to end.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a program printed and how it ended.
 #[derive(Debug)]
@@ -217,11 +220,25 @@ impl Drop for TestCluster {
     }
 }
 
-/// Ends processes.
+/// Ends processes, and returns when they have ended: until then they hold their locks.
 pub fn kill(pids: impl IntoIterator<Item = u64>) {
-    for pid in pids {
-        // SAFETY: kill takes plain numbers; a process that ended meanwhile is no failure.
-        unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+    let dying: Vec<OwnedFd> = pids.into_iter().filter_map(|pid| killed(pid as libc::pid_t)).collect();
+    for process in dying {
+        let mut ended = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd, which lives as long as the call.
+        let ends = unsafe { libc::poll(&mut ended, 1, PATIENCE.as_millis() as libc::c_int) };
+        assert_eq!(ends, 1, "a killed process does not end within {PATIENCE:?}");
+    }
+}
+
+/// A descriptor that tells when all threads of a process are gone, after it was sent the signal.
+fn killed(pid: libc::pid_t) -> Option<OwnedFd> {
+    // SAFETY: both calls take plain numbers; a process that ended meanwhile is no failure. Nobody else has
+    // the descriptor.
+    unsafe {
+        let process = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        libc::kill(pid, libc::SIGKILL);
+        (process >= 0).then(|| OwnedFd::from_raw_fd(process as RawFd))
     }
 }
 
