@@ -7,7 +7,8 @@ use crate::conformance::Decides;
 use crate::finger::{FingerClient, FingerConfig, FingerServer, Points, Reliability, RoutingCache};
 use crate::machine::Machine;
 use crate::table::{AskFirst, NetworkClient, TableClient, TableServer};
-use bearing_placement::{LookupKind, ParameterError};
+use bearing_placement::LookupKind;
+use bearing_types::ParameterError;
 use bearing_types::{Mono, ServerId};
 use std::time::Duration;
 

@@ -25,7 +25,7 @@
 mod turning;
 
 use crate::table::{FlowEntry, TableError, Tables};
-use bearing_placement::{SwitchId, Topology, TreeNode};
+use bearing_routing::{SwitchId, SwitchTree, TreeNode};
 use bearing_types::Block;
 use std::sync::Arc as Shared;
 use turning::{Turning, TurningNode};
@@ -85,7 +85,7 @@ pub fn change(before: &Tables, after: &Tables) -> Result<Change, TableError> {
 }
 
 fn steps_at<'a>(
-    topology: &Topology,
+    topology: &SwitchTree,
     node: TreeNode,
     edits: &'a [Edit],
 ) -> impl Iterator<Item = Step> + use<'a> {

@@ -5,7 +5,7 @@
 //! Entries of ours are known by their cookie; all others are left alone.
 
 use crate::table::{FlowEntry, Output};
-use bearing_placement::Port;
+use bearing_routing::Port;
 use bearing_types::Block;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -6,7 +6,7 @@
 
 use crate::differ::{Edit, Step};
 use crate::table::{FlowEntry, FlowTable, Output, Tables};
-use bearing_placement::{Peer, Place, Port, SwitchId, Topology};
+use bearing_routing::{Peer, Place, Port, SwitchId, SwitchTree};
 use bearing_types::Position;
 use std::collections::BTreeSet;
 use std::sync::Arc as Shared;
@@ -25,7 +25,7 @@ pub enum Fate {
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct SoftNetwork {
-    topology: Shared<Topology>,
+    topology: Shared<SwitchTree>,
     tables: Vec<Shared<FlowTable>>,
 }
 
@@ -148,6 +148,7 @@ mod tests {
     use crate::table::{Budget, Form};
     use crate::testing::{arcs, position, topologies};
     use bearing_placement::Hosts;
+    use bearing_routing::Shape;
     use bearing_types::{Block, ServerId};
     use proptest::prelude::*;
 
@@ -173,7 +174,7 @@ mod tests {
 
     #[test]
     fn drops_and_loops_are_told_with_the_switch() {
-        let topology = Shared::new(Topology::fat_tree(4).unwrap());
+        let topology = Shared::new(Shape::fat_tree(4).unwrap().switch_tree().unwrap());
         let servers: Vec<_> = (1..=16).map(ServerId).collect();
         let hosts = Hosts::in_order(&topology, &servers).unwrap();
         let arcs = bearing_placement::Arcs::even(&servers).unwrap();

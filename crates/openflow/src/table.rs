@@ -8,7 +8,8 @@
 
 use crate::compress::compressed;
 use crate::ranges::Ranges;
-use bearing_placement::{Arcs, Handover, Hosts, Peer, Place, Port, SwitchId, Topology, TreeNode};
+use bearing_placement::{Arcs, Handover, Hosts};
+use bearing_routing::{Peer, Place, Port, SwitchId, SwitchTree, TreeNode};
 use bearing_types::{Block, Position, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -263,14 +264,14 @@ pub(crate) struct NodeTable {
 /// The tables of all switches of a topology.
 #[derive(Clone, Debug)]
 pub struct Tables {
-    topology: Shared<Topology>,
+    topology: Shared<SwitchTree>,
     form: Form,
     budget: Budget,
     nodes: Vec<Shared<NodeTable>>,
 }
 
 /// The tables of all switches: [`Tables::new`] with the published budget and the fewest entries.
-pub fn tables(topology: &Shared<Topology>, hosts: &Hosts, arcs: &Arcs) -> Result<Tables, TableError> {
+pub fn tables(topology: &Shared<SwitchTree>, hosts: &Hosts, arcs: &Arcs) -> Result<Tables, TableError> {
     Tables::new(topology, hosts, arcs, Form::Compressed, Budget::PUBLISHED)
 }
 
@@ -278,7 +279,7 @@ impl Tables {
     /// Tables that carry every position to its owner. The cost grows with the number of arcs, times the depth
     /// of the tree, times the prefix bits of the boundaries between arcs (64 at most).
     pub fn new(
-        topology: &Shared<Topology>,
+        topology: &Shared<SwitchTree>,
         hosts: &Hosts,
         arcs: &Arcs,
         form: Form,
@@ -382,7 +383,7 @@ impl Tables {
         if entries <= self.budget.0 {
             return Ok(());
         }
-        let switch = self.topology.name(SwitchId(self.topology.switches_of(node).start));
+        let switch = self.topology.name(SwitchId(self.topology.switches_of(node).start)).to_owned();
         Err(TableError::OverBudget { switch, entries, budget: self.budget })
     }
 
@@ -391,7 +392,7 @@ impl Tables {
     }
 
     /// The tree of switches.
-    pub fn topology(&self) -> &Shared<Topology> {
+    pub fn topology(&self) -> &Shared<SwitchTree> {
         &self.topology
     }
 
@@ -405,7 +406,7 @@ impl Tables {
 }
 
 /// Where a server is plugged in, as far as this topology has such a place.
-fn place_of(topology: &Topology, hosts: &Hosts, server: ServerId) -> Result<Place, TableError> {
+fn place_of(topology: &SwitchTree, hosts: &Hosts, server: ServerId) -> Result<Place, TableError> {
     let place = hosts.place(server).filter(|place| place.0 < topology.places());
     place.ok_or(TableError::NoHost(server))
 }
@@ -424,7 +425,7 @@ fn last_handovers(handovers: &[Handover]) -> Vec<(Position, Position, ServerId)>
     last
 }
 
-fn output_to(topology: &Topology, node: TreeNode, place: Place) -> Output {
+fn output_to(topology: &SwitchTree, node: TreeNode, place: Place) -> Output {
     topology.port_down(node, place).map_or(Output::Up, Output::Port)
 }
 
@@ -460,6 +461,7 @@ mod tests {
     use super::*;
     use crate::testing::{arcs, output, pieces, topologies};
     use bearing_placement::{block_of_dotted, dotted};
+    use bearing_routing::Shape;
     use proptest::prelude::*;
 
     fn lines(entries: &[FlowEntry]) -> Vec<(String, Output)> {
@@ -478,7 +480,7 @@ mod tests {
     /// Beyond the figures' entries each switch sends up what is not below it.
     #[test]
     fn figures_10_and_11_as_flow_tables() {
-        let topology = Shared::new(Topology::two_tiers(2, 3).unwrap());
+        let topology = Shared::new(Shape::two_tiers(2, 3).unwrap().switch_tree().unwrap());
         let [a, b, c, d] = [1, 2, 3, 4].map(ServerId);
         let hosts = Hosts::in_order(&topology, &[a, b, c, d]).unwrap();
         let owners = |starts: &[(&str, ServerId)]| {
@@ -534,7 +536,7 @@ mod tests {
 
     #[test]
     fn a_table_over_the_budget_is_refused_with_the_switch_the_entries_and_the_budget() {
-        let topology = Shared::new(Topology::two_tiers(2, 8).unwrap());
+        let topology = Shared::new(Shape::two_tiers(2, 8).unwrap().switch_tree().unwrap());
         let servers: Vec<_> = (1..=16).map(ServerId).collect();
         let hosts = Hosts::in_order(&topology, &servers).unwrap();
         let arcs = Arcs::even(&servers).unwrap();

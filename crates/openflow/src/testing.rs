@@ -1,7 +1,8 @@
 //! What the tests of several files share.
 
 use crate::table::{Output, Pieces};
-use bearing_placement::{Arcs, Port, Topology};
+use bearing_placement::Arcs;
+use bearing_routing::{Port, Shape, SwitchTree};
 use bearing_types::{Position, ServerId};
 use proptest::prelude::*;
 
@@ -40,12 +41,12 @@ pub fn arcs(servers: u32) -> impl Strategy<Value = Arcs> {
 }
 
 /// Topologies of every kind with places for at least 8 servers.
-pub fn topologies() -> Vec<Topology> {
+pub fn topologies() -> Vec<SwitchTree> {
     vec![
-        Topology::two_tiers(1, 8).expect("a tree"),
-        Topology::two_tiers(4, 2).expect("a tree"),
-        Topology::three_tiers(2, 2, 2).expect("a tree"),
-        Topology::fat_tree(4).expect("a fat tree"),
-        Topology::pods(2, 2, 1).expect("a fat tree"),
+        Shape::two_tiers(1, 8).expect("a tree").switch_tree().expect("a tree"),
+        Shape::two_tiers(4, 2).expect("a tree").switch_tree().expect("a tree"),
+        Shape::three_tiers(2, 2, 2).expect("a tree").switch_tree().expect("a tree"),
+        Shape::fat_tree(4).expect("a fat tree").switch_tree().expect("a fat tree"),
+        Shape::pods(2, 2, 1).expect("a fat tree").switch_tree().expect("a fat tree"),
     ]
 }

@@ -2,7 +2,7 @@
 //! numbers.
 
 use bearing_openflow::{Output, Pieces, compressed};
-use bearing_placement::Port;
+use bearing_routing::Port;
 use bearing_types::Position;
 use proptest::prelude::*;
 

@@ -7,7 +7,8 @@
 //! in shorter ones, and at the edges where the load is uneven.
 
 use bearing_openflow::{Budget, Form, Tables};
-use bearing_placement::{BTree, Growth, Load, Parameters, Partition, SplitPoints, Tier, Topology};
+use bearing_placement::{BTree, Growth, Load, Parameters, Partition, SplitPoints};
+use bearing_routing::{Shape, Tier};
 use bearing_types::{Position, ServerId};
 use std::sync::Arc;
 
@@ -56,7 +57,7 @@ struct Sizes {
 
 /// 2,000 busy servers in MetaFlow's fat tree.
 fn sizes(growth: Growth, form: Form, load: &Load) -> Sizes {
-    let topology = Arc::new(Topology::metaflow_simulation());
+    let topology = Arc::new(Shape::metaflow_simulation().switch_tree().unwrap());
     let servers: Vec<_> = (1..=2000).map(ServerId).collect();
     let tree = BTree::new(topology.clone(), &servers, growth, load, &Parameters::default()).unwrap();
     let tables = Tables::new(&topology, tree.hosts(), tree.arcs(), form, Budget(100_000)).unwrap();

@@ -3,7 +3,8 @@
 //! are those that the test itself has dealt out.
 
 use bearing_openflow::{Budget, Edit, FlowEntry, Form, Output, Step, TableError, Tables, change};
-use bearing_placement::{Arcs, Handover, Hosts, Peer, Place, Port, SwitchId, Topology};
+use bearing_placement::{Arcs, Handover, Hosts};
+use bearing_routing::{Peer, Place, Port, Shape, SwitchId, SwitchTree};
 use bearing_types::{Block, Position, ServerId};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,7 @@ fn matches((start, bits, _): &Entry, position: u64) -> bool {
 
 /// Switches as lists of entries.
 struct Network {
-    topology: Arc<Topology>,
+    topology: Arc<SwitchTree>,
     entries: Vec<Vec<Entry>>,
 }
 
@@ -133,19 +134,19 @@ fn owners() -> impl Strategy<Value = Owners> {
         })
 }
 
-fn topologies() -> [Topology; 6] {
+fn topologies() -> [SwitchTree; 6] {
     [
-        Topology::two_tiers(1, 6).expect("a tree"),
-        Topology::two_tiers(6, 2).expect("a tree"),
-        Topology::three_tiers(3, 2, 2).expect("a tree"),
-        Topology::three_tiers(1, 1, 6).expect("a tree"),
-        Topology::fat_tree(4).expect("a fat tree"),
-        Topology::pods(2, 2, 1).expect("a fat tree"),
+        Shape::two_tiers(1, 6).expect("a tree").switch_tree().expect("a tree"),
+        Shape::two_tiers(6, 2).expect("a tree").switch_tree().expect("a tree"),
+        Shape::three_tiers(3, 2, 2).expect("a tree").switch_tree().expect("a tree"),
+        Shape::three_tiers(1, 1, 6).expect("a tree").switch_tree().expect("a tree"),
+        Shape::fat_tree(4).expect("a fat tree").switch_tree().expect("a fat tree"),
+        Shape::pods(2, 2, 1).expect("a fat tree").switch_tree().expect("a fat tree"),
     ]
 }
 
 /// Servers 1 to 6 at any places, so that switches may have none.
-fn hosts(topology: &Topology, order: &[u32]) -> Hosts {
+fn hosts(topology: &SwitchTree, order: &[u32]) -> Hosts {
     let mut hosts = Hosts::default();
     let mut places: Vec<u32> = (0..topology.places()).collect();
     for (server, draw) in (1..=6).zip(order) {
@@ -265,7 +266,7 @@ proptest! {
 /// Server 1 splits, then what it gave away is split again: two handovers, the second within the first.
 #[test]
 fn a_split_of_what_was_just_split_off_in_one_go() {
-    let topology = Arc::new(Topology::two_tiers(2, 2).unwrap());
+    let topology = Arc::new(Shape::two_tiers(2, 2).unwrap().switch_tree().unwrap());
     let [a, b, c] = [1, 2, 3].map(ServerId);
     let hosts = Hosts::in_order(&topology, &[a, b, c]).unwrap();
     let tables = bearing_openflow::tables(&topology, &hosts, &Arcs::even(&[a]).unwrap()).unwrap();
@@ -284,8 +285,8 @@ fn a_split_of_what_was_just_split_off_in_one_go() {
 #[test]
 fn a_place_that_the_topology_has_not_is_no_place() {
     let servers: Vec<_> = (1..=16).map(ServerId).collect();
-    let hosts = Hosts::in_order(&Topology::two_tiers(4, 4).unwrap(), &servers).unwrap();
-    let small = Arc::new(Topology::two_tiers(2, 2).unwrap());
+    let hosts = Hosts::in_order(&Shape::two_tiers(4, 4).unwrap().switch_tree().unwrap(), &servers).unwrap();
+    let small = Arc::new(Shape::two_tiers(2, 2).unwrap().switch_tree().unwrap());
     let (four, all) = (Arcs::even(&servers[..4]).unwrap(), Arcs::even(&servers).unwrap());
     let refused = bearing_openflow::tables(&small, &hosts, &all).unwrap_err();
     assert_eq!(refused, TableError::NoHost(ServerId(5)));

@@ -5,6 +5,7 @@
 
 mod acl;
 mod attributes;
+mod bounds;
 mod code;
 mod id;
 mod id_hasher;
@@ -18,6 +19,7 @@ mod xattr;
 
 pub use acl::{Acl, Acls, Named, Rights};
 pub use attributes::{Access, Attributes, Credentials, FileType, Gid, Mode, Permission, SetIds, Uid};
+pub use bounds::{ParameterError, within};
 pub use code::{Code, Outcome};
 pub use id::{
     AclHash, ChunkId, DiskId, Epoch, FilesystemId, Generation, LogIndex, MapVersion, NodeId, NodeIdRange,

@@ -49,10 +49,10 @@ pub const TABLE: &[Room] = &[
     pure("types", &[], &["serde", "xxhash-rust", "thiserror"]),
     pure("seams", &["types"], &["serde", "thiserror"]),
     // Decisions.
-    pure("placement", &["types"], &["serde", "blake3", "xxhash-rust", "thiserror"]),
+    pure("routing", &["types"], &["thiserror"]),
+    pure("placement", &["types", "routing"], &["serde", "blake3", "xxhash-rust", "thiserror"]),
     pure("lookup", &["types", "placement"], &["serde", "xxhash-rust", "thiserror"]),
-    pure("routing", &["types"], &["serde", "thiserror"]),
-    pure("openflow", &["types", "placement"], &["thiserror"]),
+    pure("openflow", &["types", "placement", "routing"], &["thiserror"]),
     pure(
         "proto",
         &["types", "seams", "placement", "lookup", "routing", "openflow"],
@@ -152,6 +152,7 @@ pub const TABLE: &[Room] = &[
             "seams",
             "placement",
             "lookup",
+            "routing",
             "openflow",
             "proto",
             "meta",

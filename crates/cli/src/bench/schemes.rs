@@ -9,8 +9,9 @@ use bearing_lookup::{Event, FileKey, Lookup, Query, QueryId, Target};
 use bearing_openflow::{Budget, Form, Tables, change};
 use bearing_placement::partition::build;
 use bearing_placement::{
-    Assignment, BTree, Growth, Load, LookupKind, Parameters, Partition, Scheme, Seat, Seating, Topology,
+    Assignment, BTree, Growth, Load, LookupKind, Parameters, Partition, Scheme, Seat, Seating,
 };
+use bearing_routing::{Shape, SwitchTree};
 use bearing_types::{MapVersion, Mono, NameHash, NodeId, Position, ServerId};
 use clap::Args;
 use comfy_table::{Table, presets};
@@ -216,7 +217,7 @@ impl Bench {
             .step_by(2)
             .find(|ports| ports.pow(3) / 4 >= count)
             .context("no fat tree is large enough")?;
-        let topology = Arc::new(Topology::fat_tree(ports)?);
+        let topology = Arc::new(Shape::fat_tree(ports)?.switch_tree()?);
         let servers = members(count);
         let load = Load::new((0..u64::from(count) * 20).map(|index| (position(index), 1.0)));
         let busy = servers.len() - servers.len() / 8;

@@ -7,7 +7,7 @@
 
 use crate::bloom::filter::{Bloom, Probe, Shape};
 use crate::query::FileKey;
-use bearing_placement::ParameterError;
+use bearing_types::ParameterError;
 
 /// A counter that reached this stays.
 const FULL: u8 = 15;

@@ -13,7 +13,7 @@
 //! ```
 
 use crate::query::FileKey;
-use bearing_placement::{ParameterError, within};
+use bearing_types::{ParameterError, within};
 use std::fmt;
 
 /// Bytes before the bits.

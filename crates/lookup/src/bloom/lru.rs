@@ -10,8 +10,8 @@
 
 use crate::bloom::filter::{Bloom, Probe, Shape};
 use crate::query::FileKey;
-use bearing_placement::{ParameterError, within};
 use bearing_types::ServerId;
+use bearing_types::{ParameterError, within};
 use std::collections::BTreeMap;
 
 /// How much is remembered.

@@ -5,7 +5,8 @@ use crate::bloom::filter::Shape;
 use crate::bloom::keying::DIRECTORY_BITS;
 use crate::bloom::lru::RecentShape;
 use crate::query::FileKey;
-use bearing_placement::{LookupKind, ParameterError, within};
+use bearing_placement::LookupKind;
+use bearing_types::{ParameterError, within};
 use std::time::Duration;
 
 /// Passes before a query fails: six at most through the levels, the others to servers that could not be

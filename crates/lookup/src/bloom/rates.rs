@@ -1,6 +1,6 @@
 //! The formulas of G-HBA: how often filters mislead, what groups cost, which size is best.
 
-use bearing_placement::{ParameterError, within};
+use bearing_types::{ParameterError, within};
 
 /// How often a filter with its best number of hashes says "perhaps" of what is not in it: 0.6185^(bits per
 /// key) (G-HBA section 3.4). 0 to 1.

@@ -5,7 +5,8 @@ use super::*;
 use crate::soft_switch::{Fate, SoftNetwork};
 use crate::table::{Budget, Form, Output};
 use crate::testing::{arcs, topologies};
-use bearing_placement::{Arcs, BTree, Growth, Hosts, Load, Parameters, Partition, Port, block_of_dotted};
+use bearing_placement::{Arcs, BTree, Growth, Hosts, Load, Parameters, Partition, block_of_dotted};
+use bearing_routing::{Port, Shape};
 use bearing_types::{Position, ServerId};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -125,7 +126,7 @@ proptest! {
 /// split is one step.
 #[test]
 fn figure_11_touches_three_blocks_of_one_switch_as_published_and_one_with_holes() {
-    let topology = Shared::new(Topology::two_tiers(2, 3).unwrap());
+    let topology = Shared::new(Shape::two_tiers(2, 3).unwrap().switch_tree().unwrap());
     let hosts = Hosts::in_order(&topology, &servers(4)).unwrap();
     let block = |text: &str| block_of_dotted(text).unwrap();
     let built = |starts: &[(&str, u32)], form, budget| {
@@ -155,7 +156,7 @@ fn figure_11_touches_three_blocks_of_one_switch_as_published_and_one_with_holes(
 fn the_new_side_turns_before_the_old_side() {
     // Places 0..2 and 2..4 under edges 0 and 1 of pod 0; 4..8 in pod 1. Server 1 (edge 0) hands all over to
     // server 5 (edge 2).
-    let topology = Shared::new(Topology::three_tiers(2, 2, 2).unwrap());
+    let topology = Shared::new(Shape::three_tiers(2, 2, 2).unwrap().switch_tree().unwrap());
     let hosts = Hosts::in_order(&topology, &servers(8)).unwrap();
     let built = |owner| {
         let arcs = Arcs::even(&[ServerId(owner), ServerId(8)]).unwrap();
@@ -227,7 +228,7 @@ fn guards_are_needed_only_where_no_order_of_the_steps_alone_is_safe() {
     let mut draw = |below: u64| draws.next().expect("endless") % below;
     let mut guarded = 0;
     for _ in 0..5000 {
-        let topology = Shared::new(Topology::three_tiers(2, 2, 2).unwrap());
+        let topology = Shared::new(Shape::three_tiers(2, 2, 2).unwrap().switch_tree().unwrap());
         let hosts = Hosts::in_order(&topology, &servers(8)).unwrap();
         let mut tables = || {
             let few: Vec<_> = (0..2 + draw(3)).map(|_| ServerId(draw(8) as u32 + 1)).collect();

@@ -3,7 +3,7 @@
 use super::Edit;
 use crate::ranges::Ranges;
 use crate::table::{FlowEntry, FlowTable, NodeTable, Output};
-use bearing_placement::{Peer, SwitchId, Topology, TreeNode};
+use bearing_routing::{Peer, SwitchId, SwitchTree, TreeNode};
 use bearing_types::{Block, Position};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -141,7 +141,7 @@ fn edits_between(old: impl Iterator<Item = FlowEntry>, new: &FlowTable) -> Vec<E
 
 /// All nodes that change.
 pub(super) struct Turning<'a> {
-    topology: &'a Topology,
+    topology: &'a SwitchTree,
     nodes: BTreeMap<TreeNode, TurningNode<'a>>,
     /// The nodes from the edges to the root and back.
     round: Vec<TreeNode>,
@@ -150,7 +150,7 @@ pub(super) struct Turning<'a> {
 }
 
 impl<'a> Turning<'a> {
-    pub(super) fn new(topology: &'a Topology, nodes: impl Iterator<Item = TurningNode<'a>>) -> Turning<'a> {
+    pub(super) fn new(topology: &'a SwitchTree, nodes: impl Iterator<Item = TurningNode<'a>>) -> Turning<'a> {
         let nodes: BTreeMap<TreeNode, TurningNode> = nodes.map(|node| (node.node, node)).collect();
         let downwards = nodes.keys().copied();
         let round: Vec<TreeNode> = downwards.clone().rev().chain(downwards).collect();

@@ -20,9 +20,9 @@ use super::contract::{Partition, PartitionError, distinct};
 use super::hosts::Hosts;
 use crate::arcs::{Arcs, Handover};
 use crate::load::Load;
-use crate::parameters::{Parameters, within};
-use crate::topology::{Place, Topology};
-use bearing_types::{Position, ServerId};
+use crate::parameters::Parameters;
+use bearing_routing::{Place, SwitchTree};
+use bearing_types::{Position, ServerId, within};
 use split::{Measure, split_fewest};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -88,7 +88,7 @@ pub struct Activated {
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct BTree {
-    topology: Shared<Topology>,
+    topology: Shared<SwitchTree>,
     hosts: Hosts,
     idle: BTreeSet<Place>,
     /// Where each busy server's run begins.
@@ -143,7 +143,7 @@ impl BTree {
     /// first, until `growth.busy` are busy. Without load, lengths are halved. Reads `split_low`, `split_high`
     /// and `threshold` of the parameters.
     pub fn new(
-        topology: Shared<Topology>,
+        topology: Shared<SwitchTree>,
         servers: &[ServerId],
         growth: Growth,
         load: &Load,
@@ -171,7 +171,7 @@ impl BTree {
     }
 
     /// The tree of switches.
-    pub fn topology(&self) -> &Shared<Topology> {
+    pub fn topology(&self) -> &Shared<SwitchTree> {
         &self.topology
     }
 

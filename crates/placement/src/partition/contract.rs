@@ -2,8 +2,8 @@
 
 use crate::arcs::Arcs;
 use crate::load::Load;
-use crate::parameters::ParameterError;
-use crate::topology::Place;
+use bearing_routing::Place;
+use bearing_types::ParameterError;
 use bearing_types::ServerId;
 use std::collections::BTreeSet;
 use std::fmt;

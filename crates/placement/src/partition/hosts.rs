@@ -1,7 +1,7 @@
 //! Which servers stand at which places of a topology.
 
 use super::contract::PartitionError;
-use crate::topology::{Place, Topology};
+use bearing_routing::{Place, SwitchTree};
 use bearing_types::ServerId;
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub struct Hosts {
 
 impl Hosts {
     /// The servers at the first places, in the order given.
-    pub fn in_order(topology: &Topology, servers: &[ServerId]) -> Result<Hosts, PartitionError> {
+    pub fn in_order(topology: &SwitchTree, servers: &[ServerId]) -> Result<Hosts, PartitionError> {
         if servers.len() > topology.places() as usize {
             return Err(PartitionError::NoPlace(topology.places() as usize, servers.len()));
         }
@@ -28,7 +28,7 @@ impl Hosts {
     /// Puts a server at a free place of the topology.
     pub fn plug(
         &mut self,
-        topology: &Topology,
+        topology: &SwitchTree,
         server: ServerId,
         place: Place,
     ) -> Result<(), PartitionError> {
@@ -54,7 +54,7 @@ impl Hosts {
     }
 
     /// The first free place.
-    pub fn free(&self, topology: &Topology) -> Option<Place> {
+    pub fn free(&self, topology: &SwitchTree) -> Option<Place> {
         let taken = (0..).zip(self.servers.keys()).take_while(|(number, place)| place.0 == *number).count();
         Some(Place(taken as u32)).filter(|place| place.0 < topology.places())
     }
@@ -83,10 +83,11 @@ impl Hosts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bearing_routing::Shape;
 
     #[test]
     fn more_servers_than_places_are_refused_with_the_numbers() {
-        let topology = Topology::two_tiers(2, 2).unwrap();
+        let topology = Shape::two_tiers(2, 2).unwrap().switch_tree().unwrap();
         let servers: Vec<_> = (1..=5).map(ServerId).collect();
         assert_eq!(Hosts::in_order(&topology, &servers), Err(PartitionError::NoPlace(4, 5)));
         let mut hosts = Hosts::in_order(&topology, &servers[..3]).unwrap();
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_place_that_is_taken_or_does_not_exist_is_refused_as_what_it_is() {
-        let topology = Topology::two_tiers(2, 2).unwrap();
+        let topology = Shape::two_tiers(2, 2).unwrap().switch_tree().unwrap();
         let mut hosts = Hosts::in_order(&topology, &[1, 2].map(ServerId)).unwrap();
         let before = hosts.clone();
         let mut refusal = |place| hosts.plug(&topology, ServerId(9), Place(place)).unwrap_err().to_string();

@@ -18,7 +18,7 @@ mod subtrees;
 use crate::load::Load;
 use crate::parameters::Parameters;
 use crate::scheme::PartitionKind;
-use crate::topology::Topology;
+use bearing_routing::Shape;
 use bearing_types::ServerId;
 use std::sync::Arc as Shared;
 
@@ -58,7 +58,7 @@ pub fn build(
 fn over_a_fat_tree(servers: &[ServerId], parameters: &Parameters) -> Result<BTree, PartitionError> {
     let room = servers.len() + servers.len().div_ceil(4) + 1;
     let ports = (2u32..).step_by(2).find(|ports| u64::from(*ports).pow(3) / 4 >= room as u64).unwrap_or(2);
-    let topology = Topology::fat_tree(ports)?;
+    let topology = Shape::fat_tree(ports)?.switch_tree().expect("a fat tree is a tree of switches");
     let idle = servers.len().div_ceil(8).min(servers.len().saturating_sub(1));
     let growth = Growth::published(servers.len() - idle);
     BTree::new(Shared::new(topology), servers, growth, &Load::default(), parameters)

@@ -1,7 +1,7 @@
 //! The tree of MetaFlow: its worked examples, and laws that hold after any sequence of calls.
 
 use super::*;
-use crate::topology::TreeNode;
+use bearing_routing::{Place, Shape, SwitchTree, TreeNode};
 use bearing_types::Block;
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ fn servers(count: u32) -> Vec<ServerId> {
     (1..=count).map(ServerId).collect()
 }
 
-fn tree(topology: Topology, count: u32, growth: Growth, load: &Load) -> BTree {
+fn tree(topology: SwitchTree, count: u32, growth: Growth, load: &Load) -> BTree {
     BTree::new(Shared::new(topology), &servers(count), growth, load, &Parameters::default()).unwrap()
 }
 
@@ -26,7 +26,12 @@ fn at(text: &str) -> Position {
 #[test]
 fn figures_10_and_11_by_splits_of_a_tree() {
     // Two switches with three places each: servers 1 to 3 under the left one.
-    let mut tree = tree(Topology::two_tiers(2, 3).unwrap(), 6, Growth::published(1), &Load::default());
+    let mut tree = tree(
+        Shape::two_tiers(2, 3).unwrap().switch_tree().unwrap(),
+        6,
+        Growth::published(1),
+        &Load::default(),
+    );
     let halves = Load::new([(at("1.0.0.0"), 1.0), (at("130.0.0.0"), 1.0)]);
     tree.split(ServerId(1), &halves).unwrap();
     assert_eq!(shown(tree.arcs()), [("0.0.0.0/1".into(), ServerId(1)), ("128.0.0.0/1".into(), ServerId(2))]);
@@ -64,13 +69,16 @@ fn figures_10_and_11_by_splits_of_a_tree() {
 #[test]
 fn growth_without_load_halves_the_ring_and_keeps_ring_order_on_request() {
     let load = Load::default();
-    let published = tree(Topology::fat_tree(4).unwrap(), 16, Growth::published(16), &load);
+    let published =
+        tree(Shape::fat_tree(4).unwrap().switch_tree().unwrap(), 16, Growth::published(16), &load);
     assert!(published.arcs().iter().all(|(first, last, _)| last.0 - first.0 == u64::MAX >> 4));
-    let ordered = tree(Topology::fat_tree(4).unwrap(), 16, Growth::fewest_prefixes(16), &load);
+    let ordered =
+        tree(Shape::fat_tree(4).unwrap().switch_tree().unwrap(), 16, Growth::fewest_prefixes(16), &load);
     let owners: Vec<_> = ordered.arcs().iter().map(|(_, _, owner)| owner).collect();
     assert_eq!(owners, servers(16));
     // Half of them: every edge switch has one busy and one idle server.
-    let half = tree(Topology::fat_tree(4).unwrap(), 16, Growth::fewest_prefixes(8), &load);
+    let half =
+        tree(Shape::fat_tree(4).unwrap().switch_tree().unwrap(), 16, Growth::fewest_prefixes(8), &load);
     let owners: Vec<_> = half.arcs().iter().map(|(_, _, owner)| owner.0).collect();
     assert_eq!(owners, [1, 3, 5, 7, 9, 11, 13, 15]);
 }
@@ -78,8 +86,12 @@ fn growth_without_load_halves_the_ring_and_keeps_ring_order_on_request() {
 #[test]
 fn a_failed_server_is_replaced_under_the_same_switch_then_from_the_nearest_then_not_at_all() {
     // Places 0 1 | 2 3 (one pod) and 4 5 | 6 7 (the other). Servers 1 to 8; 1, 3, 5 and 7 are busy.
-    let mut tree =
-        tree(Topology::three_tiers(2, 2, 2).unwrap(), 8, Growth::fewest_prefixes(4), &Load::default());
+    let mut tree = tree(
+        Shape::three_tiers(2, 2, 2).unwrap().switch_tree().unwrap(),
+        8,
+        Growth::fewest_prefixes(4),
+        &Load::default(),
+    );
     let before = tree.arcs().clone();
     let replaced = |tree: &BTree| {
         let handovers = before.handovers(tree.arcs());
@@ -109,7 +121,7 @@ fn a_failed_server_is_replaced_under_the_same_switch_then_from_the_nearest_then_
 
 #[test]
 fn what_cannot_be_is_refused_with_the_numbers() {
-    let topology = Shared::new(Topology::two_tiers(2, 2).unwrap());
+    let topology = Shared::new(Shape::two_tiers(2, 2).unwrap().switch_tree().unwrap());
     let made = |count: u32, busy: usize| {
         BTree::new(
             topology.clone(),
@@ -139,7 +151,7 @@ fn what_cannot_be_is_refused_with_the_numbers() {
 fn a_split_beside_one_hot_position_says_that_it_is_outside_the_window() {
     let load = Load::new([(Position(3), 1.0), (Position(1 << 40), 98.0), (Position(1 << 60), 1.0)]);
     for growth in [Growth::published(1), Growth::fewest_prefixes(1)] {
-        let mut tree = tree(Topology::two_tiers(2, 4).unwrap(), 8, growth, &load);
+        let mut tree = tree(Shape::two_tiers(2, 4).unwrap().switch_tree().unwrap(), 8, growth, &load);
         let activated = tree.split(ServerId(1), &load).unwrap().unwrap();
         assert!(!activated.within, "{activated:?}");
         // A hot position in the end stands alone, and idle servers are left for others.
@@ -154,7 +166,8 @@ fn a_split_beside_one_hot_position_says_that_it_is_outside_the_window() {
 fn a_run_without_load_of_its_own_is_halved_by_length() {
     let elsewhere = Load::new([(Position(3), 1.0), (Position(9), 1.0)]);
     for growth in [Growth::published(2), Growth::fewest_prefixes(2)] {
-        let mut tree = tree(Topology::two_tiers(2, 4).unwrap(), 8, growth, &Load::default());
+        let mut tree =
+            tree(Shape::two_tiers(2, 4).unwrap().switch_tree().unwrap(), 8, growth, &Load::default());
         let upper = tree.arcs().owner(Position(u64::MAX));
         let activated = tree.split(upper, &elsewhere).unwrap().expect("there is a length to part");
         assert_eq!((activated.share, activated.within), (0.5, true), "{growth:?}");
@@ -166,7 +179,7 @@ fn a_run_without_load_of_its_own_is_halved_by_length() {
 fn the_last_position_of_the_ring_can_be_a_run_of_its_own() {
     let load = Load::new([(Position(u64::MAX - 1), 1.0), (Position(u64::MAX), 1.0)]);
     for growth in [Growth::published(1), Growth::fewest_prefixes(1)] {
-        let mut tree = tree(Topology::two_tiers(2, 4).unwrap(), 8, growth, &load);
+        let mut tree = tree(Shape::two_tiers(2, 4).unwrap().switch_tree().unwrap(), 8, growth, &load);
         assert_eq!(tree.split(ServerId(1), &load).unwrap().unwrap().share, 0.5);
         assert_eq!(tree.split(ServerId(2), &load), Ok(None));
         assert_eq!(tree.arcs().length_of(ServerId(2)), 1);
@@ -227,7 +240,7 @@ proptest! {
     /// The oracle keeps one owner for each position it watches, and changes it as the paper says.
     #[test]
     fn every_position_has_one_owner_after_any_sequence_of_calls(growth in growths(), calls in calls(), load in loads(), at: u64) {
-        let mut tree = tree(Topology::three_tiers(2, 2, 4).unwrap(), 12, growth, &load);
+        let mut tree = tree(Shape::three_tiers(2, 2, 4).unwrap().switch_tree().unwrap(), 12, growth, &load);
         prop_assert_eq!(tree.idle(), 12 - growth.busy);
         for call in calls {
             let before = (tree.arcs().clone(), tree.members(), tree.idle());
@@ -281,7 +294,7 @@ proptest! {
 
     #[test]
     fn rebalances_on_a_steady_load_come_to_rest_with_nobody_full_or_nobody_idle(growth in growths(), load in loads()) {
-        let mut tree = tree(Topology::three_tiers(2, 2, 4).unwrap(), 16, growth, &load);
+        let mut tree = tree(Shape::three_tiers(2, 2, 4).unwrap().switch_tree().unwrap(), 16, growth, &load);
         let mut rounds = 0;
         while tree.rebalance(&load) {
             rounds += 1;

@@ -1,0 +1,15 @@
+//! Networks and what flows over them: topologies, shortest paths, max-min fair shares, and which replica and
+//! path a read takes.
+//!
+//! Invariants: pure functions and plain values, no clock and no draws but from seeds that are given. Mayflower
+//! (sections IV and VI) is the source of estimates and choices. This crate must not know messages, machines or
+//! engines.
+
+mod rate;
+mod topology;
+
+pub use rate::Rate;
+pub use topology::{
+    Description, End, Hop, Item, LinkId, NoTree, PLACES_MAX, Peer, Place, Port, Shape, SwitchId, SwitchTree,
+    Tier, Topology, TopologyError, TreeNode, Wiring,
+};
