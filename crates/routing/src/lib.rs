@@ -1,14 +1,18 @@
 //! Networks and what flows over them: topologies, shortest paths, max-min fair shares, and which replica and
 //! path a read takes.
 //!
-//! Invariants: pure functions and plain values, no clock and no draws but from seeds that are given. Mayflower
-//! (sections IV and VI) is the source of estimates and choices. This crate must not know messages, machines or
-//! engines.
+//! Invariants: pure functions and plain values, no clock and no draws but from seeds that are given.
+//! Mayflower (sections IV and VI) is the source of estimates and choices. This crate must not know messages,
+//! machines or engines.
 
+mod paths;
 mod rate;
+mod shares;
 mod topology;
 
+pub use paths::{PATHS_MAX, Path, Paths, Route, Routes};
 pub use rate::Rate;
+pub use shares::{FlowId, Shares};
 pub use topology::{
     Description, End, Hop, Item, LinkId, NoTree, PLACES_MAX, Peer, Place, Port, Shape, SwitchId, SwitchTree,
     Tier, Topology, TopologyError, TreeNode, Wiring,

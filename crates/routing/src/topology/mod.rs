@@ -1,9 +1,9 @@
 //! A network as a value: hosts, switches and the links between them.
 //!
-//! Invariants: everything is connected, names are unique, no link has capacity 0, a host is linked to switches
-//! only. Hosts and switches keep the numbers that the description gave them; a switch's ports lead first to
-//! hosts, then to switches nearer to hosts, then to the others, each in the order of their numbers. This
-//! module must not know flows, servers or tables.
+//! Invariants: everything is connected, names are unique, no link has capacity 0, a host is linked to
+//! switches only. Hosts and switches keep the numbers that the description gave them; a switch's ports lead
+//! first to hosts, then to switches nearer to hosts, then to the others, each in the order of their numbers.
+//! This module must not know flows, servers or tables.
 
 mod shape;
 mod switch_tree;
@@ -52,6 +52,12 @@ impl Hop {
     /// The other direction of the same link.
     pub fn reverse(self) -> Hop {
         Hop(self.0 ^ 1)
+    }
+
+    /// The hop with an index.
+    #[cfg(test)]
+    pub(crate) fn at(index: u32) -> Hop {
+        Hop(index)
     }
 
     /// Below [`Topology::hops`].

@@ -61,8 +61,8 @@ struct Node {
     children: u16,
 }
 
-/// See the module. It is its topology, and more. Its methods are about its own nodes, switches and places: for
-/// numbers beyond they panic.
+/// See the module. It is its topology, and more. Its methods are about its own nodes, switches and places:
+/// for numbers beyond they panic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SwitchTree {
     topology: Topology,
