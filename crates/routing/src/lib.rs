@@ -5,11 +5,17 @@
 //! Mayflower (sections IV and VI) is the source of estimates and choices. This crate must not know messages,
 //! machines or engines.
 
+mod choose;
+mod estimates;
+mod host_loads;
 mod paths;
 mod rate;
 mod shares;
 mod topology;
 
+pub use choose::{Choice, Part, Read, SELECTIONS, Selection, UnknownSelection};
+pub use estimates::{Carrier, Estimates, FLOWS_MAX, Price, Undo};
+pub use host_loads::HostLoads;
 pub use paths::{PATHS_MAX, Path, Paths, Route, Routes};
 pub use rate::Rate;
 pub use shares::{FlowId, Shares};

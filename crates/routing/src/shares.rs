@@ -190,7 +190,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn hop(index: u32) -> Hop {
-        Hop::at(index)
+        Hop::numbered(index)
     }
 
     /// Rates rise by as much as the tightest hop or demand allows, all together, again and again.

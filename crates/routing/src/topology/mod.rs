@@ -55,8 +55,7 @@ impl Hop {
     }
 
     /// The hop with an index.
-    #[cfg(test)]
-    pub(crate) fn at(index: u32) -> Hop {
+    pub(crate) fn numbered(index: u32) -> Hop {
         Hop(index)
     }
 

@@ -1,0 +1,459 @@
+//! What a flow server believes about the flows of a network: paths, rates, and what each has still to carry.
+//!
+//! Mayflower section IV.B. A new flow gets on each hop the max-min share of one who wants everything, where
+//! the others want what they have; the smallest of these is its rate. Those on its path get their share
+//! beside one who wants that much. Flows elsewhere are not looked at: what that gets wrong is put right by
+//! measured bytes, so errors do not add up. Invariants: rates are finite and not negative; what is reported of
+//! unknown flows changes nothing. This module must not know replicas.
+
+use crate::paths::Route;
+use crate::rate::Rate;
+use crate::shares::FlowId;
+use crate::topology::{Hop, LinkId, Place, Topology};
+use bearing_types::Mono;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long estimates of a new flow, and of those on its path, are not replaced by measured rates: flows need
+/// a while to converge (section IV.B, "update-freeze").
+const FREEZE: Duration = Duration::from_secs(1);
+/// Flows of which reports say that nothing moves, or which by their rate are over, are forgotten after so
+/// long, if nobody tells their end.
+const SILENT: Duration = Duration::from_secs(10);
+/// Others of which nothing is heard.
+const LOST: Duration = Duration::from_secs(120);
+/// What a flow of unknown size carries, until sizes of others have been seen.
+const UNKNOWN_BYTES: f64 = (64 << 20) as f64;
+/// The weight of one more size in their mean.
+const MEAN_WEIGHT: f64 = 0.05;
+/// More flows than this are not kept: the oldest is forgotten. 64 hosts with 1,000 flows are published.
+pub const FLOWS_MAX: usize = 65_536;
+
+/// What limits flows: a hop, or the disk of a data server, by number; disks follow the hops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Carrier(u32);
+
+/// What is believed of a flow.
+#[derive(Clone, Debug)]
+struct Flow {
+    id: FlowId,
+    carriers: Vec<Carrier>,
+    rate: f64,
+    /// Bytes, at `as_of`.
+    remaining: f64,
+    as_of: Mono,
+    size: Option<u64>,
+    /// The last report: when, and how many bytes had been carried by then.
+    reported: (Mono, u64),
+    frozen_until: Mono,
+    /// When it last moved, or began.
+    moved: Mono,
+}
+
+impl Flow {
+    fn remaining_at(&self, now: Mono) -> f64 {
+        (self.remaining - self.rate * now.since(self.as_of).as_secs_f64()).max(0.0)
+    }
+}
+
+/// What a further flow would get and do to others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Price {
+    /// What it would get.
+    pub rate: Rate,
+    /// By how many seconds, in sum, others would end later.
+    pub impact: f64,
+    /// What flows of the same read would lose.
+    pub own_loss: Rate,
+}
+
+/// How rates were before a flow was tried.
+#[derive(Debug)]
+pub struct Undo {
+    id: FlowId,
+    rates: Vec<(u32, f64)>,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Estimates {
+    hops: u32,
+    capacities: Vec<f64>,
+    /// By carrier: the slots of its flows.
+    on: Vec<Vec<u32>>,
+    slots: Vec<Option<Flow>>,
+    free: Vec<u32>,
+    by_id: BTreeMap<FlowId, u32>,
+    next: u64,
+    mean_bytes: f64,
+    /// Reports of flows that nobody has told of.
+    unknown_reports: u64,
+    /// By slot: the rate it would have, while a price is made; see `stamps`.
+    reduced: Vec<f64>,
+    /// By slot: the number of the price that `reduced` is of.
+    stamps: Vec<u64>,
+    stamp: u64,
+    touched: Vec<u32>,
+}
+
+impl Estimates {
+    /// Of a network in which nothing flows, and whose disks are faster than its links.
+    pub fn new(topology: &Topology) -> Estimates {
+        let hops = topology.hops();
+        let links = (0..hops as u32).map(|hop| topology.capacity(LinkId(hop / 2)).bytes());
+        let disks = (0..topology.places()).map(|_| f64::MAX);
+        let capacities: Vec<f64> = links.chain(disks).collect();
+        Estimates {
+            hops: hops as u32,
+            on: vec![Vec::new(); capacities.len()],
+            capacities,
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_id: BTreeMap::new(),
+            next: 0,
+            mean_bytes: UNKNOWN_BYTES,
+            unknown_reports: 0,
+            reduced: Vec::new(),
+            stamps: Vec::new(),
+            stamp: 0,
+            touched: Vec::new(),
+        }
+    }
+
+    /// What a flow from a data server by a route crosses.
+    pub fn carriers(&self, source: Place, route: Route<'_>) -> Vec<Carrier> {
+        let mut carriers = vec![self.disk(source)];
+        carriers.extend(route.hops().map(|hop| Carrier(hop.index() as u32)));
+        carriers
+    }
+
+    fn disk(&self, place: Place) -> Carrier {
+        Carrier(self.hops + place.0)
+    }
+
+    /// What a data server's disk gives in all. Measured, or not known (`None`).
+    pub fn set_disk(&mut self, place: Place, rate: Option<Rate>) {
+        let disk = self.disk(place).0 as usize;
+        self.capacities[disk] = rate.map_or(f64::MAX, |rate| rate.bytes().max(1.0));
+    }
+
+    /// How many flows there are.
+    pub fn count(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// How many reports were about unknown flows.
+    pub fn unknown_reports(&self) -> u64 {
+        self.unknown_reports
+    }
+
+    fn flow(&self, slot: u32) -> &Flow {
+        self.slots[slot as usize].as_ref().expect("a slot that a carrier names is taken")
+    }
+
+    fn flow_mut(&mut self, slot: u32) -> &mut Flow {
+        self.slots[slot as usize].as_mut().expect("a slot that a carrier names is taken")
+    }
+
+    fn known(&self, id: FlowId) -> Option<&Flow> {
+        self.by_id.get(&id).map(|slot| self.flow(*slot))
+    }
+
+    /// The estimated rate of a flow.
+    pub fn rate(&self, id: FlowId) -> Option<Rate> {
+        self.known(id).map(|flow| Rate::of(flow.rate))
+    }
+
+    /// Bytes that a flow has still to carry, as far as is known.
+    pub fn remaining(&self, now: Mono, id: FlowId) -> Option<f64> {
+        self.known(id).map(|flow| flow.remaining_at(now))
+    }
+
+    /// All flows by number, with their hops.
+    pub fn flows(&self) -> impl Iterator<Item = (FlowId, Rate, Vec<Hop>)> + '_ {
+        self.by_id.iter().map(|(id, slot)| {
+            let flow = self.flow(*slot);
+            let hops = flow.carriers.iter().filter(|carrier| carrier.0 < self.hops);
+            (*id, Rate::of(flow.rate), hops.map(|carrier| Hop::numbered(carrier.0)).collect())
+        })
+    }
+
+    /// The sum of estimates over a hop.
+    pub fn load(&self, hop: Hop) -> Rate {
+        Rate::of(self.on[hop.index()].iter().map(|slot| self.flow(*slot).rate).sum())
+    }
+
+    /// The level up to which flows of a carrier are served if one more wants `demand` there, or `None` if all
+    /// get what they want.
+    fn level(&self, carrier: Carrier, demand: f64) -> Option<f64> {
+        let capacity = self.capacities[carrier.0 as usize];
+        let rates = || self.on[carrier.0 as usize].iter().map(|slot| self.flow(*slot).rate);
+        let (sum, count) = rates().fold((demand, 1.0), |(sum, count), rate| (sum + rate, count + 1.0));
+        if sum <= capacity {
+            return None;
+        }
+        let mut level = capacity / count;
+        loop {
+            let under = |(sum, above): (f64, f64), rate: f64| {
+                if rate <= level { (sum + rate, above) } else { (sum, above + 1.0) }
+            };
+            let (sum, above) = rates().chain([demand]).fold((0.0, 0.0), under);
+            let risen = if above > 0.0 { (capacity - sum) / above } else { level };
+            if risen <= level * (1.0 + 1e-12) {
+                return Some(level);
+            }
+            level = risen;
+        }
+    }
+
+    /// What a flow over these carriers would get, and do to others; `own` are flows of the same read, whose
+    /// losses are no impact on others.
+    pub fn price(&mut self, now: Mono, carriers: &[Carrier], own: &[FlowId]) -> Price {
+        let rate = carriers
+            .iter()
+            .map(|carrier| {
+                let capacity = self.capacities[carrier.0 as usize];
+                self.level(*carrier, capacity).unwrap_or(capacity)
+            })
+            .fold(f64::MAX, f64::min);
+        self.reduce(carriers, rate);
+        let (mut impact, mut own_loss) = (0.0, 0.0);
+        for slot in &self.touched {
+            let (flow, reduced) = (self.flow(*slot), self.reduced[*slot as usize]);
+            if own.contains(&flow.id) {
+                own_loss += flow.rate - reduced;
+            } else {
+                let remaining = flow.remaining_at(now);
+                impact += remaining / reduced - remaining / flow.rate;
+            }
+        }
+        Price { rate: Rate::of(rate), impact, own_loss: Rate::of(own_loss) }
+    }
+
+    /// Notes in `touched` and `reduced` which flows get less beside one of this rate.
+    fn reduce(&mut self, carriers: &[Carrier], rate: f64) {
+        self.stamp += 1;
+        self.touched.clear();
+        for carrier in carriers {
+            let Some(level) = self.level(*carrier, rate).map(|level| level.max(1.0)) else { continue };
+            for slot in &self.on[carrier.0 as usize] {
+                let before = self.slots[*slot as usize].as_ref().map_or(0.0, |flow| flow.rate);
+                let index = *slot as usize;
+                if before <= level {
+                    continue;
+                }
+                if self.stamps[index] == self.stamp {
+                    self.reduced[index] = self.reduced[index].min(level);
+                } else {
+                    (self.stamps[index], self.reduced[index]) = (self.stamp, level);
+                    self.touched.push(*slot);
+                }
+            }
+        }
+    }
+
+    /// Adds a flow of this rate, and gives others what they have beside it. It can be undone as long as
+    /// nothing else was changed.
+    pub fn attempt(
+        &mut self,
+        now: Mono,
+        carriers: Vec<Carrier>,
+        size: Option<u64>,
+        rate: Rate,
+    ) -> (FlowId, Undo) {
+        self.reduce(&carriers, rate.bytes());
+        let touched = std::mem::take(&mut self.touched);
+        let mut rates = Vec::with_capacity(touched.len());
+        for slot in &touched {
+            let reduced = self.reduced[*slot as usize];
+            let flow = self.flow_mut(*slot);
+            rates.push((*slot, flow.rate));
+            flow.remaining = flow.remaining_at(now);
+            (flow.as_of, flow.rate) = (now, reduced);
+        }
+        self.touched = touched;
+        let id = FlowId(self.next);
+        self.next += 1;
+        self.insert(now, id, carriers, size, rate.bytes());
+        (id, Undo { id, rates })
+    }
+
+    /// Takes the last attempt back.
+    pub fn undo(&mut self, undo: Undo) {
+        self.take_out(undo.id);
+        for (slot, rate) in undo.rates {
+            self.flow_mut(slot).rate = rate;
+        }
+    }
+
+    /// Keeps the estimates of a flow and of all on its path for a while.
+    pub fn freeze(&mut self, now: Mono, id: FlowId) {
+        let Some(flow) = self.known(id) else { return };
+        let on_path: Vec<u32> =
+            flow.carriers.iter().flat_map(|carrier| &self.on[carrier.0 as usize]).copied().collect();
+        for slot in on_path {
+            self.flow_mut(slot).frozen_until = now.after(FREEZE);
+        }
+    }
+
+    /// How much a flow is to carry, from now on.
+    pub fn resize(&mut self, now: Mono, id: FlowId, bytes: u64) {
+        let Some(slot) = self.by_id.get(&id).copied() else { return };
+        let flow = self.flow_mut(slot);
+        let carried = flow.reported.1.min(bytes);
+        (flow.size, flow.remaining, flow.as_of) = (Some(bytes), (bytes - carried) as f64, now);
+    }
+
+    /// A flow of others that was reported: it has this rate.
+    pub fn add_background(
+        &mut self,
+        now: Mono,
+        carriers: Vec<Carrier>,
+        size: Option<u64>,
+        rate: Rate,
+    ) -> FlowId {
+        let id = FlowId(self.next);
+        self.next += 1;
+        self.insert(now, id, carriers, size, rate.bytes());
+        id
+    }
+
+    fn insert(&mut self, now: Mono, id: FlowId, carriers: Vec<Carrier>, size: Option<u64>, rate: f64) {
+        if self.by_id.len() >= FLOWS_MAX
+            && let Some((oldest, _)) = self.by_id.first_key_value()
+        {
+            self.take_out(*oldest);
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.reduced.push(0.0);
+            self.stamps.push(0);
+            self.slots.len() as u32 - 1
+        });
+        for carrier in &carriers {
+            self.on[carrier.0 as usize].push(slot);
+        }
+        let remaining = size.map_or(self.mean_bytes, |size| size as f64);
+        let (reported, frozen_until) = ((now, 0), now);
+        self.slots[slot as usize] = Some(Flow {
+            id,
+            carriers,
+            rate,
+            remaining,
+            as_of: now,
+            size,
+            reported,
+            frozen_until,
+            moved: now,
+        });
+        self.by_id.insert(id, slot);
+    }
+
+    fn take_out(&mut self, id: FlowId) -> Option<Flow> {
+        let slot = self.by_id.remove(&id)?;
+        let flow = self.slots[slot as usize].take()?;
+        for carrier in &flow.carriers {
+            self.on[carrier.0 as usize].retain(|other| *other != slot);
+        }
+        self.free.push(slot);
+        Some(flow)
+    }
+
+    /// A flow has ended: those on its path share what it leaves, beside the others, who keep what they have.
+    /// Tells whether it was known.
+    pub fn end(&mut self, now: Mono, id: FlowId) -> bool {
+        let Some(ended) = self.take_out(id) else { return false };
+        if let Some(size) = ended.size {
+            self.mean_bytes += MEAN_WEIGHT * (size as f64 - self.mean_bytes);
+        }
+        let mut rising: Vec<u32> = Vec::new();
+        for carrier in &ended.carriers {
+            rising.extend(&self.on[carrier.0 as usize]);
+        }
+        rising.sort_unstable();
+        rising.dedup();
+        self.raise(now, &rising);
+        true
+    }
+
+    /// Progressive filling among these flows, above what they have; all others keep what they have.
+    fn raise(&mut self, now: Mono, rising: &[u32]) {
+        let mut left: BTreeMap<Carrier, (f64, u32)> = BTreeMap::new();
+        for carrier in rising.iter().flat_map(|slot| &self.flow(*slot).carriers) {
+            let load = || self.on[carrier.0 as usize].iter().map(|slot| self.flow(*slot).rate).sum::<f64>();
+            let spare = || (self.capacities[carrier.0 as usize] - load()).max(0.0);
+            left.entry(*carrier).or_insert_with(|| (spare(), 0)).1 += 1;
+        }
+        let mut open: Vec<u32> = rising.to_vec();
+        while !open.is_empty() {
+            let step = |(spare, count): &(f64, u32)| spare / f64::from(*count);
+            let full = left
+                .iter()
+                .filter(|(_, left)| left.1 > 0)
+                .min_by(|one, other| step(one.1).total_cmp(&step(other.1)));
+            let Some((full, level)) = full.map(|(carrier, left)| (*carrier, step(left))) else { break };
+            for slot in &open {
+                let flow = self.flow_mut(*slot);
+                flow.remaining = flow.remaining_at(now);
+                (flow.as_of, flow.rate) = (now, flow.rate + level);
+                for carrier in &self.flow(*slot).carriers {
+                    if let Some(left) = left.get_mut(carrier) {
+                        left.0 = (left.0 - level).max(0.0);
+                    }
+                }
+            }
+            let (stopped, further): (Vec<u32>, Vec<u32>) =
+                open.iter().partition(|slot| self.flow(**slot).carriers.contains(&full));
+            for carrier in stopped.iter().flat_map(|slot| &self.flow(*slot).carriers) {
+                if let Some(left) = left.get_mut(carrier) {
+                    left.1 -= 1;
+                }
+            }
+            open = further;
+        }
+    }
+
+    /// A flow has carried so many bytes in all. Its rate since the last report counts unless it is frozen; what
+    /// remains is known anew in any case.
+    pub fn report(&mut self, now: Mono, id: FlowId, carried: u64) {
+        let Some(slot) = self.by_id.get(&id).copied() else {
+            self.unknown_reports += 1;
+            return;
+        };
+        let mean = self.mean_bytes;
+        let flow = self.flow_mut(slot);
+        let (last, before) = flow.reported;
+        // Reports that were overtaken say nothing new.
+        if carried < before || now <= last {
+            return;
+        }
+        if carried > before {
+            flow.moved = now;
+        }
+        if now >= flow.frozen_until {
+            flow.rate = Rate::measured(carried - before, now.since(last).as_nanos() as u64).bytes();
+        }
+        flow.reported = (now, carried);
+        flow.remaining = flow.size.map_or(mean, |size| size.saturating_sub(carried) as f64);
+        flow.as_of = now;
+    }
+
+    /// Forgets flows of which nothing has moved for long, and which by their rates should have ended. Tells
+    /// which.
+    pub fn expire(&mut self, now: Mono) -> Vec<FlowId> {
+        let is_over = |flow: &Flow| {
+            let silent = now.since(flow.moved);
+            let is_done = flow.remaining_at(now) <= 0.0 || now.since(flow.reported.0) < SILENT;
+            silent >= LOST || (silent >= SILENT && is_done)
+        };
+        let over: Vec<FlowId> =
+            self.by_id.iter().filter(|(_, slot)| is_over(self.flow(**slot))).map(|(id, _)| *id).collect();
+        for id in &over {
+            self.end(now, *id);
+        }
+        over
+    }
+}
+
+#[cfg(test)]
+mod tests;
