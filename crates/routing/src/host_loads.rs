@@ -14,28 +14,39 @@ use crate::topology::{End, Hop, Place, Topology};
 pub struct HostLoads {
     /// By hop.
     loads: Vec<f64>,
+    /// By host: what it adds to which hops.
+    parts: Vec<Vec<(Hop, f64)>>,
 }
 
 impl HostLoads {
     /// Nothing is sent.
     pub fn new(topology: &Topology) -> HostLoads {
-        HostLoads { loads: vec![0.0; topology.hops()] }
+        HostLoads { loads: vec![0.0; topology.hops()], parts: vec![Vec::new(); topology.places() as usize] }
     }
 
-    /// What has been measured until now is forgotten: a new measurement begins.
-    pub fn clear(&mut self) {
-        self.loads.fill(0.0);
+    /// A host has measured what it sends to others: what was known of it is forgotten.
+    pub fn measured(
+        &mut self,
+        paths: &mut Paths,
+        source: Place,
+        sent: impl IntoIterator<Item = (Place, Rate)>,
+    ) {
+        for (hop, load) in std::mem::take(&mut self.parts[source.0 as usize]) {
+            self.loads[hop.index()] = (self.loads[hop.index()] - load).max(0.0);
+        }
+        for (target, rate) in sent {
+            self.expect(paths, source, target, rate);
+        }
     }
 
-    /// A host sends so much to another.
-    pub fn add(&mut self, paths: &mut Paths, source: Place, target: Place, rate: Rate) {
+    /// A host will send so much more to another; true until it has measured again.
+    pub fn expect(&mut self, paths: &mut Paths, source: Place, target: Place, rate: Rate) {
         let routes = paths.between(source, target);
         let each = rate.bytes() / (routes.count() as f64).max(1.0);
         for route in routes.iter() {
             for hop in route.hops().filter(|hop| is_upwards(paths.topology(), *hop)) {
-                if let Some(load) = self.loads.get_mut(hop.index()) {
-                    *load += each;
-                }
+                self.loads[hop.index()] += each;
+                self.parts[source.0 as usize].push((hop, each));
             }
         }
     }
@@ -87,14 +98,14 @@ mod tests {
         // Hosts have 1 Gb/s, the way to the cores 500 Mb/s.
         assert_eq!(left(&loads, &mut paths, 0, 1), 1000.0);
         assert_eq!(left(&loads, &mut paths, 0, 63), 500.0);
-        loads.add(&mut paths, Place(0), Place(63), Rate::bits(800_000_000));
+        loads.measured(&mut paths, Place(0), [(Place(63), Rate::bits(800_000_000))]);
         // On each of four links to the cores a quarter of it.
         assert_eq!(left(&loads, &mut paths, 1, 63), 300.0);
         assert_eq!(left(&loads, &mut paths, 0, 1), 200.0);
         // Another rack of the same pod goes up by other links to the same aggregation switches.
         assert_eq!(left(&loads, &mut paths, 4, 8), 1000.0);
         assert_eq!(left(&loads, &mut paths, 4, 63), 300.0);
-        loads.clear();
+        loads.measured(&mut paths, Place(0), []);
         assert_eq!(left(&loads, &mut paths, 4, 63), 500.0);
     }
 }

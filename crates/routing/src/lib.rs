@@ -9,14 +9,16 @@ mod choose;
 mod estimates;
 mod host_loads;
 mod paths;
+mod pieces;
 mod rate;
 mod shares;
 mod topology;
 
-pub use choose::{Choice, Part, Read, SELECTIONS, Selection, UnknownSelection};
+pub use choose::{Choice, Part, Read, SELECTIONS, Selection, UnknownSelection, mix};
 pub use estimates::{Carrier, Estimates, FLOWS_MAX, Price, Undo};
 pub use host_loads::HostLoads;
 pub use paths::{PATHS_MAX, Path, Paths, Route, Routes};
+pub use pieces::Pieces;
 pub use rate::Rate;
 pub use shares::{FlowId, Shares};
 pub use topology::{

@@ -87,7 +87,7 @@ fn hashes_reach_all_paths_and_costs_the_free_one() {
 #[test]
 fn sinbad_chooses_the_replica_whose_way_up_is_free() {
     let mut network = mayflower();
-    network.loads.add(&mut network.paths, Place(4), Place(8), Rate::bits(900_000_000));
+    network.loads.expect(&mut network.paths, Place(4), Place(8), Rate::bits(900_000_000));
     assert_eq!(network.replicas("sinbad-r-mf", 0, &[4, 8]), BTreeSet::from([1]));
     assert_eq!(network.replicas("sinbad-r-ecmp", 0, &[8, 12]), BTreeSet::from([0, 1]));
 }
