@@ -203,7 +203,8 @@ impl Selection {
         let mut candidates: Vec<Candidate> = Vec::new();
         for replica in allowed {
             let routes = &routes[replica];
-            let hashed = mix(draw) % (routes.count() as u64).max(1);
+            // Another part of the draw than the one that chose the replica.
+            let hashed = (draw >> 32) % (routes.count() as u64).max(1);
             for (index, route) in (0..).zip(routes.iter()) {
                 if self.path == PathBy::Cost || index == hashed {
                     let carriers = estimates.carriers(read.replicas[replica], route);
@@ -320,14 +321,6 @@ fn divided(
         parts.push(Part { flow: tried.flow, replica: tried.replica, path: tried.path, rate, bytes });
     }
     Choice { parts, seconds, impact }
-}
-
-/// Spreads a number over all numbers (the finalizer of SplitMix64).
-pub fn mix(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

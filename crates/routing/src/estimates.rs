@@ -6,7 +6,7 @@
 //! measured bytes, so errors do not add up. Invariants: rates are finite and not negative; what is reported of
 //! unknown flows changes nothing. This module must not know replicas.
 
-use crate::paths::Route;
+use crate::paths::{Path, Route};
 use crate::rate::Rate;
 use crate::shares::FlowId;
 use crate::topology::{Hop, LinkId, Place, Topology};
@@ -125,6 +125,13 @@ impl Estimates {
         let mut carriers = vec![self.disk(source)];
         carriers.extend(route.hops().map(|hop| Carrier(hop.index() as u32)));
         carriers
+    }
+
+    /// What a flow from a host by a path crosses, as far as the path is in this network. Not the disk: what
+    /// others send need not come from it.
+    pub fn carriers_of(&self, path: &Path) -> Vec<Carrier> {
+        let hops = path.0.iter().map(|hop| Carrier(hop.index() as u32));
+        hops.filter(|carrier| carrier.0 < self.hops).collect()
     }
 
     fn disk(&self, place: Place) -> Carrier {
@@ -302,20 +309,6 @@ impl Estimates {
         let flow = self.flow_mut(slot);
         let carried = flow.reported.1.min(bytes);
         (flow.size, flow.remaining, flow.as_of) = (Some(bytes), (bytes - carried) as f64, now);
-    }
-
-    /// A flow of others that was reported: it has this rate.
-    pub fn add_background(
-        &mut self,
-        now: Mono,
-        carriers: Vec<Carrier>,
-        size: Option<u64>,
-        rate: Rate,
-    ) -> FlowId {
-        let id = FlowId(self.next);
-        self.next += 1;
-        self.insert(now, id, carriers, size, rate.bytes());
-        id
     }
 
     fn insert(&mut self, now: Mono, id: FlowId, carriers: Vec<Carrier>, size: Option<u64>, rate: f64) {

@@ -14,7 +14,7 @@ mod rate;
 mod shares;
 mod topology;
 
-pub use choose::{Choice, Part, Read, SELECTIONS, Selection, UnknownSelection, mix};
+pub use choose::{Choice, Part, Read, SELECTIONS, Selection, UnknownSelection};
 pub use estimates::{Carrier, Estimates, FLOWS_MAX, Price, Undo};
 pub use host_loads::HostLoads;
 pub use paths::{PATHS_MAX, Path, Paths, Route, Routes};

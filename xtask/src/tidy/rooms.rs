@@ -145,6 +145,7 @@ pub const TABLE: &[Room] = &[
         &["types", "seams", "placement", "lookup", "proto", "meta", "data", "client", "workload"],
         &["anyhow", "clap", "mimalloc", "serde", "postcard", "blake3", "crc32c", "xxhash-rust", "thiserror"],
     ),
+    world("lab", &["types", "routing", "flow", "workload"], &["serde"]),
     world(
         "cli",
         &[

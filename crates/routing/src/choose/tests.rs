@@ -63,8 +63,8 @@ fn static_selections_choose_by_distance() {
 fn hashes_reach_all_paths_and_costs_the_free_one() {
     let mut network = mayflower();
     let mut seen = BTreeSet::new();
-    for draw in 0..100 {
-        let choice = network.choose("nearest-ecmp", 0, &[63], 1 << 20, draw).unwrap();
+    for draw in 0..100u64 {
+        let choice = network.choose("nearest-ecmp", 0, &[63], 1 << 20, draw << 32).unwrap();
         network.estimates.end(NOW, choice.parts[0].flow);
         seen.insert(choice.parts[0].path.clone());
     }

@@ -36,7 +36,7 @@ fn figure_2() -> (Paths, Estimates) {
     let flows = [(0, 1, 2), (0, 1, 2), (0, 1, 6), (0, 2, 10), (1, 1, 2), (1, 1, 2), (1, 1, 4), (1, 2, 8)];
     for (path, hop, rate) in flows {
         let carrier = Carrier(hops[path][hop].index() as u32);
-        let id = estimates.add_background(Mono::ZERO, vec![carrier], None, Rate::bits(rate * MEGABIT));
+        let (id, _) = estimates.attempt(Mono::ZERO, vec![carrier], None, Rate::bits(rate * MEGABIT));
         let slot = estimates.by_id[&id];
         // 6 megabits are still to come.
         estimates.flow_mut(slot).remaining = 750_000.0;

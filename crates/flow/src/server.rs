@@ -1,0 +1,215 @@
+//! The machine. Events come in, commands go out.
+
+use bearing_placement::Draws;
+use bearing_routing::{
+    Choice, Estimates, FlowId, HostLoads, LinkId, Path, Paths, Place, Rate, Read, Selection, SwitchId,
+    Topology,
+};
+use bearing_types::Mono;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How it chooses and how often it asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How replicas and paths are chosen.
+    pub selection: Selection,
+    /// Every host is asked for its counters so often. The paper says 3 s in one place and 1 s in another,
+    /// and that up to 5 s make no difference.
+    pub poll_interval: Duration,
+    /// Draws begin from here.
+    pub seed: u64,
+}
+
+/// A question, by whatever number its asker gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Request(pub u64);
+
+/// A large flow of others, which somebody has noticed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Background {
+    /// From where.
+    pub source: Place,
+    /// To where.
+    pub target: Place,
+    /// How it goes.
+    pub path: Path,
+    /// How much, if that is known.
+    pub bytes: Option<u64>,
+}
+
+/// What a flow has carried in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// Which.
+    pub flow: FlowId,
+    /// Since it began.
+    pub bytes: u64,
+}
+
+/// What happens.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Somebody wants to read.
+    Ask(Request, Read),
+    /// A flow is over, or will not be.
+    Ended(FlowId),
+    /// Somebody has noticed a flow of others.
+    Noticed(Request, Background),
+    /// What the flows that a host sends have carried.
+    Counters(Place, Vec<Counted>),
+    /// All of this has failed, and nothing else.
+    Failed(BTreeSet<LinkId>, BTreeSet<SwitchId>),
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// An answer: what was chosen, or `None` if no replica can be reached.
+    Answer(Request, Option<Choice>),
+    /// The number of a flow of others.
+    Numbered(Request, FlowId),
+    /// A host's counters are wanted.
+    Poll(Place),
+}
+
+/// What is known of a flow besides its estimates.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    source: Place,
+    target: Place,
+    /// The last count, and when.
+    bytes: u64,
+    at: Mono,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct FlowServer {
+    options: Options,
+    paths: Paths,
+    estimates: Estimates,
+    loads: HostLoads,
+    flows: BTreeMap<FlowId, Ends>,
+    /// By host: what it sends.
+    sent: Vec<BTreeSet<FlowId>>,
+    /// The host that is asked next, and when.
+    next_poll: (Place, Mono),
+    draws: Draws,
+}
+
+impl FlowServer {
+    /// Over a network in which nothing flows.
+    pub fn new(now: Mono, topology: Arc<Topology>, options: Options) -> FlowServer {
+        FlowServer {
+            estimates: Estimates::new(&topology),
+            loads: HostLoads::new(&topology),
+            flows: BTreeMap::new(),
+            sent: vec![BTreeSet::new(); topology.places() as usize],
+            next_poll: (Place(0), now),
+            draws: Draws(options.seed),
+            paths: Paths::new(topology),
+            options,
+        }
+    }
+
+    /// What it believes.
+    pub fn estimates(&self) -> &Estimates {
+        &self.estimates
+    }
+
+    /// When it wants to be stepped at the latest.
+    pub fn next_wake(&self) -> Mono {
+        self.next_poll.1
+    }
+
+    /// Takes what has happened, and appends what is to be done.
+    pub fn step(&mut self, now: Mono, events: impl IntoIterator<Item = Event>, out: &mut Vec<Command>) {
+        for event in events {
+            match event {
+                Event::Ask(request, read) => self.on_ask(now, request, &read, out),
+                Event::Ended(flow) => self.on_ended(now, flow),
+                Event::Noticed(request, flow) => self.on_noticed(now, request, flow, out),
+                Event::Counters(host, counted) => self.on_counters(now, host, &counted),
+                Event::Failed(links, switches) => self.paths.fail(links, switches),
+            }
+        }
+        self.poll(now, out);
+    }
+
+    fn on_ask(&mut self, now: Mono, request: Request, read: &Read, out: &mut Vec<Command>) {
+        let draw = self.draws.draw();
+        let selection = self.options.selection;
+        let (paths, estimates) = (&mut self.paths, &mut self.estimates);
+        let choice = selection.choose(now, read, paths, estimates, &self.loads, draw);
+        for part in choice.iter().flat_map(|choice| &choice.parts) {
+            let source = read.replicas[part.replica];
+            self.loads.expect(&mut self.paths, source, read.reader, part.rate);
+            self.note(now, part.flow, source, read.reader);
+        }
+        out.push(Command::Answer(request, choice));
+    }
+
+    fn note(&mut self, now: Mono, flow: FlowId, source: Place, target: Place) {
+        self.flows.insert(flow, Ends { source, target, bytes: 0, at: now });
+        self.sent[source.0 as usize].insert(flow);
+    }
+
+    fn on_ended(&mut self, now: Mono, flow: FlowId) {
+        self.estimates.end(now, flow);
+        if let Some(ends) = self.flows.remove(&flow) {
+            self.sent[ends.source.0 as usize].remove(&flow);
+        }
+    }
+
+    fn on_noticed(&mut self, now: Mono, request: Request, noticed: Background, out: &mut Vec<Command>) {
+        let carriers = self.estimates.carriers_of(&noticed.path);
+        // Until it was measured it is taken to have what a new flow would get.
+        let price = self.estimates.price(now, &carriers, &[]);
+        let (flow, _) = self.estimates.attempt(now, carriers, noticed.bytes, price.rate);
+        self.note(now, flow, noticed.source, noticed.target);
+        out.push(Command::Numbered(request, flow));
+    }
+
+    fn on_counters(&mut self, now: Mono, host: Place, counted: &[Counted]) {
+        for Counted { flow, bytes } in counted {
+            self.estimates.report(now, *flow, *bytes);
+        }
+        let Some(flows) = self.sent.get(host.0 as usize) else { return };
+        let counts: BTreeMap<FlowId, u64> =
+            counted.iter().map(|counted| (counted.flow, counted.bytes)).collect();
+        let mut sent = Vec::new();
+        for flow in flows {
+            let Some(ends) = self.flows.get_mut(flow) else { continue };
+            let Some(bytes) = counts.get(flow).copied().filter(|bytes| *bytes >= ends.bytes) else {
+                continue;
+            };
+            let rate = Rate::measured(bytes - ends.bytes, now.since(ends.at).as_nanos() as u64);
+            (ends.bytes, ends.at) = (bytes, now);
+            sent.push((ends.target, rate));
+        }
+        self.loads.measured(&mut self.paths, host, sent);
+    }
+
+    /// Hosts are asked one after the other, so that all have been asked within an interval.
+    fn poll(&mut self, now: Mono, out: &mut Vec<Command>) {
+        let places = self.paths.topology().places();
+        let delay = self.options.poll_interval / places;
+        while self.next_poll.1 <= now {
+            let (place, at) = self.next_poll;
+            out.push(Command::Poll(place));
+            let next = Place((place.0 + 1) % places);
+            if next == Place(0) {
+                for flow in self.estimates.expire(now) {
+                    self.on_ended(now, flow);
+                }
+            }
+            // Nobody is asked twice because this machine was not stepped for a while.
+            self.next_poll = (next, at.after(delay).max(now.after(delay / 2)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

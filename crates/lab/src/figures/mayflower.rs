@@ -1,0 +1,294 @@
+//! Figures 3 to 9 of Mayflower.
+
+use super::Effort;
+use crate::figure::{Claim, Figure, Seen, Series};
+use crate::reads::{Experiment, Others, Outcome, Room, run};
+use crate::statistics::{Interval, mean, percentile};
+use bearing_routing::Shape;
+use std::sync::Arc;
+use std::time::Duration;
+
+const P: &str = "mayflower-p";
+const B: &str = "mayflower-b";
+/// Locality of figures 3, 5, 6, 8 and 9.
+const LOCAL: [f64; 3] = [0.5, 0.3, 0.2];
+
+fn room(oversubscription: f64) -> Room {
+    let shape = Shape::mayflower(oversubscription).expect("an oversubscription of the figures");
+    Room { topology: Arc::new(shape.topology()), rack: 4, pod: 16 }
+}
+
+fn experiment(selection: &str, effort: Effort) -> Experiment {
+    Experiment {
+        room: room(8.0),
+        selection: selection.parse().expect("a selection of the list"),
+        rate: 0.1,
+        locality: LOCAL,
+        bytes: 128_000_000,
+        reads: effort.reads,
+        files: 1000,
+        others: None,
+        piece: 32_000_000,
+        least: 1_000_000,
+        // Who asks nobody waits for nobody.
+        query: Duration::from_millis(if selection.ends_with("-ecmp") { 0 } else { 4 }),
+        poll_interval: Duration::from_secs(1),
+        seed: effort.seed,
+    }
+}
+
+/// A run for each seed.
+fn runs(experiment: &Experiment, effort: Effort) -> Vec<Outcome> {
+    let seeded = |seed| Experiment { seed: effort.seed + seed, ..experiment.clone() };
+    (0..effort.seeds).map(|seed| run(&seeded(seed))).collect()
+}
+
+fn mean_of(outcomes: &[Outcome], of: impl Fn(&Outcome) -> &Vec<f64>) -> Interval {
+    let means: Vec<f64> = outcomes.iter().map(|outcome| mean(of(outcome))).collect();
+    Interval::of(&means)
+}
+
+/// Mean completion times over something that is varied.
+fn varied(
+    selections: &[&str],
+    effort: Effort,
+    xs: &[f64],
+    vary: impl Fn(&mut Experiment, f64),
+) -> Vec<Series> {
+    let series = |selection: &&str| {
+        let intervals: Vec<Interval> = xs
+            .iter()
+            .map(|x| {
+                let mut experiment = experiment(selection, effort);
+                vary(&mut experiment, *x);
+                mean_of(&runs(&experiment, effort), |outcome| &outcome.reads)
+            })
+            .collect();
+        line(selection, xs, &intervals)
+    };
+    selections.iter().map(series).collect()
+}
+
+fn line(scheme: &str, xs: &[f64], intervals: &[Interval]) -> Series {
+    Series {
+        scheme: scheme.to_owned(),
+        points: xs.iter().zip(intervals).map(|(x, interval)| [*x, interval.mean]).collect(),
+        half: intervals.iter().map(|interval| interval.half).collect(),
+    }
+}
+
+fn figure(name: &str, effort: Effort, x: &str, series: Vec<Series>) -> Figure {
+    Figure {
+        figure: name.to_owned(),
+        x: x.to_owned(),
+        y: "mean completion time".to_owned(),
+        unit: "s".to_owned(),
+        series,
+        published: Vec::new(),
+        ours: Vec::new(),
+        seed: effort.seed,
+        commit: String::new(),
+    }
+}
+
+impl Figure {
+    /// A claim of the paper, and what was seen: it holds within these bounds.
+    fn claim(
+        &mut self,
+        claim: &str,
+        published: f64,
+        ours: f64,
+        within: std::ops::RangeInclusive<f64>,
+        why: &str,
+    ) {
+        self.published.push(Claim { claim: claim.to_owned(), value: published });
+        let holds = within.contains(&ours);
+        self.ours.push(Seen { claim: claim.to_owned(), value: ours, holds, why: why.to_owned() });
+    }
+
+    fn y(&self, scheme: &str, index: usize) -> f64 {
+        let series = self.series.iter().find(|series| series.scheme == scheme);
+        series.and_then(|series| series.points.get(index)).map_or(f64::NAN, |point| point[1])
+    }
+}
+
+const MORE: f64 = f64::INFINITY;
+
+/// Mean and distribution of completion times, lambda 0.1.
+pub fn figure_3(name: &str, effort: Effort) -> Figure {
+    let selections = [P, B, "mayflower-n", "sinbad-r-mf", "sinbad-r-ecmp", "nearest-mf", "nearest-ecmp"];
+    let outcomes: Vec<Vec<Outcome>> =
+        selections.iter().map(|selection| runs(&experiment(selection, effort), effort)).collect();
+    let means: Vec<f64> =
+        outcomes.iter().map(|outcomes| mean_of(outcomes, |outcome| &outcome.reads).mean).collect();
+    let all = |index: usize| -> Vec<f64> {
+        outcomes[index].iter().flat_map(|outcome: &Outcome| outcome.reads.iter().copied()).collect()
+    };
+    let series = (0..selections.len()).map(|index| {
+        let reads = all(index);
+        let shares = (1..=20).map(|twentieth| f64::from(twentieth) / 20.0);
+        let points = shares.map(|share| [percentile(&reads, share), share]).collect();
+        Series { scheme: selections[index].to_owned(), points, half: Vec::new() }
+    });
+    let mut figure = figure(name, effort, "completion time (s)", series.collect());
+    "share of reads".clone_into(&mut figure.y);
+    figure.unit.clear();
+    let p95 = |index: usize| percentile(&all(index), 0.95);
+    let files = "the number of files is not published: 1,000 here";
+    figure.claim(
+        "mean of nearest-ecmp over that of mayflower-p: more than",
+        2.3,
+        means[6] / means[0],
+        2.3..=MORE,
+        files,
+    );
+    figure.claim(
+        "mean of sinbad-r-ecmp over that of mayflower-p: more than",
+        1.3,
+        means[4] / means[0],
+        1.3..=MORE,
+        "",
+    );
+    figure.claim(
+        "mean of sinbad-r-mf over that of mayflower-p: more than",
+        1.3,
+        means[3] / means[0],
+        1.3..=MORE,
+        "",
+    );
+    figure.claim("mayflower-p below mayflower-b by", 0.14, 1.0 - means[0] / means[1], 0.1..=1.0, "");
+    figure.claim("95th percentile of mayflower-p (s)", 2.81, p95(0), 0.0..=2.81, files);
+    figure.claim("95th percentile of mayflower-b (s)", 3.21, p95(1), 0.0..=3.21, files);
+    figure.claim("95th percentile of sinbad-r-mf (s)", 3.82, p95(3), 0.0..=3.82, files);
+    let gaps: Vec<f64> = outcomes[0].iter().flat_map(|outcome| outcome.gaps.iter().copied()).collect();
+    figure.claim("mean time between the ends of two streams (s): less than", 1.0, mean(&gaps), 0.0..=1.0, "");
+    for (index, selection) in selections.iter().enumerate() {
+        figure.ours.push(Seen {
+            claim: format!("mean of {selection} (s)"),
+            value: means[index],
+            holds: true,
+            why: String::new(),
+        });
+    }
+    figure
+}
+
+const LOCALITIES: [[f64; 3]; 4] = [LOCAL, [0.3, 0.5, 0.2], [0.2, 0.3, 0.5], [1.0 / 3.0; 3]];
+
+/// By locality.
+pub fn figure_4(name: &str, effort: Effort) -> Figure {
+    let selections = [P, "sinbad-r-mf", "sinbad-r-ecmp", "nearest-mf", "nearest-ecmp"];
+    let xs = [1.0, 2.0, 3.0, 4.0];
+    let series = varied(&selections, effort, &xs, |experiment, x| {
+        experiment.locality = LOCALITIES[x as usize - 1];
+    });
+    let x = "share of readers in the rack, the pod, elsewhere: 1 = .5 .3 .2, 2 = .3 .5 .2, 3 = .2 .3 .5, 4 = 1/3 each";
+    let mut figure = figure(name, effort, x, series);
+    let least = selections[1..].iter().map(|other| figure.y(other, 1) / figure.y(P, 1)).fold(MORE, f64::min);
+    figure.claim("at 2, every other over mayflower-p: more than", 1.36, least, 1.36..=MORE, "");
+    let growth = figure.y("nearest-ecmp", 2) / figure.y("nearest-ecmp", 1);
+    figure.claim("nearest-ecmp at 3 over the same at 2", 2.27, growth, 1.5..=MORE, "");
+    figure
+}
+
+/// By rate.
+pub fn figure_5(name: &str, effort: Effort) -> Figure {
+    let selections = [P, "sinbad-r-mf", "sinbad-r-ecmp", "nearest-mf", "nearest-ecmp"];
+    let xs = [0.06, 0.07, 0.08, 0.09, 0.1];
+    let series = varied(&selections, effort, &xs, |experiment, x| experiment.rate = x);
+    let mut figure = figure(name, effort, "reads a second for each host", series);
+    let growth = |scheme: &str| figure.y(scheme, 4) / figure.y(scheme, 0);
+    let least = selections[1..].iter().map(|other| growth(other) / growth(P)).fold(MORE, f64::min);
+    figure.claim("growth of any other over that of mayflower-p: more than", 1.0, least, 1.0..=MORE, "");
+    figure
+}
+
+/// By oversubscription.
+pub fn figure_6(name: &str, effort: Effort) -> Figure {
+    let xs = [8.0, 12.0, 16.0, 24.0];
+    let series = varied(&[P, "sinbad-r-mf"], effort, &xs, |experiment, x| experiment.room = room(x));
+    let mut figure = figure(name, effort, "oversubscription", series);
+    let most = (0..4).map(|index| figure.y("sinbad-r-mf", index) / figure.y(P, index)).fold(0.0, f64::max);
+    figure.claim(
+        "sinbad-r-mf over mayflower-p, at most",
+        2.4,
+        most,
+        1.3..=MORE,
+        "the ratios but 8:1 are not published",
+    );
+    figure
+}
+
+/// Beside others.
+pub fn figure_7(name: &str, effort: Effort) -> Figure {
+    let xs = [0.04, 0.06, 0.08];
+    let cases = [
+        ("mayflower-b, unaware", B, false),
+        ("mayflower-b, aware", B, true),
+        ("mayflower-p, aware", P, true),
+    ];
+    let (mut reads, mut others) = (Vec::new(), Vec::new());
+    for (scheme, selection, is_reported) in cases {
+        let outcomes = xs.map(|rate| {
+            let base = experiment(selection, effort);
+            let others = Some(Others { rate: 0.08, is_reported });
+            runs(&Experiment { rate, others, locality: [0.2, 0.3, 0.5], ..base }, effort)
+        });
+        let of =
+            |of: fn(&Outcome) -> &Vec<f64>| outcomes.iter().map(|runs| mean_of(runs, of)).collect::<Vec<_>>();
+        reads.push(line(scheme, &xs, &of(|outcome| &outcome.reads)));
+        others.push(line(&format!("others beside {scheme}"), &xs, &of(|outcome| &outcome.others)));
+    }
+    let series = reads.into_iter().chain(others).collect();
+    let mut figure = figure(name, effort, "reads a second for each host", series);
+    let ratio = |one: &str, other: &str| {
+        (0..3).map(|index| figure.y(one, index) / figure.y(other, index)).fold(0.0, f64::max)
+    };
+    let aware = ratio("mayflower-b, aware", "mayflower-b, unaware");
+    let two = ratio("mayflower-p, aware", "mayflower-b, aware");
+    let helped = ratio("others beside mayflower-b, aware", "others beside mayflower-b, unaware");
+    figure.claim("aware over unaware, at most", 1.0, aware, 0.0..=1.0, "");
+    figure.claim("two replicas over one, at most", 1.0, two, 0.0..=1.0, "");
+    figure.claim("others beside aware over beside unaware, at most", 1.0, helped, 0.0..=1.0, "");
+    figure
+}
+
+/// By size.
+pub fn figure_8(name: &str, effort: Effort) -> Figure {
+    let selections = [P, "sinbad-r-mf", "nearest-ecmp"];
+    let xs = [32.0, 64.0, 128.0, 256.0];
+    let series = varied(&selections, effort, &xs, |experiment, x| {
+        experiment.bytes = (x * 1e6) as u64;
+        // The same bytes a second.
+        experiment.rate = 0.1 * 128.0 / x;
+        experiment.piece = (experiment.bytes / 4).max(1_000_000);
+    });
+    let mut figure = figure(name, effort, "MB of a read; bytes a second are the same", series);
+    let gap = |index: usize| figure.y("sinbad-r-mf", index) / figure.y(P, index);
+    let (small, large) = (gap(0), gap(3));
+    figure.claim("sinbad-r-mf over mayflower-p at 32 MB: more than", 1.0, small, 1.0..=MORE, "");
+    figure.claim(
+        "the same ratio at 256 MB over that at 32 MB: more than",
+        1.0,
+        large / small,
+        1.0..=MORE,
+        "",
+    );
+    figure
+}
+
+/// Beside HDFS.
+pub fn figure_9(name: &str, effort: Effort) -> Figure {
+    let xs = [0.06, 0.07, 0.08];
+    let series = varied(&[P, "hdfs-mf", "hdfs-ecmp"], effort, &xs, |experiment, x| {
+        experiment.bytes = 256_000_000;
+        experiment.rate = x;
+        experiment.piece = 64_000_000;
+    });
+    let mut figure = figure(name, effort, "reads a second for each host", series);
+    let below = |other: &str| 1.0 - figure.y(P, 2) / figure.y(other, 2);
+    let (ecmp, flows) = (below("hdfs-ecmp"), below("hdfs-mf"));
+    figure.claim("below hdfs-ecmp by more than", 0.75, ecmp, 0.75..=1.0, "");
+    figure.claim("below hdfs-mf by more than", 0.25, flows, 0.25..=1.0, "");
+    figure
+}

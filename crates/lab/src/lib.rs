@@ -1,0 +1,12 @@
+//! The lab: published figures, drawn anew with the code that production runs.
+//!
+//! Invariants: the machines that decide here are those of live clusters, in virtual time; a seed gives the
+//! same numbers on every machine. This crate must not know how figures are shown.
+
+pub mod figure;
+mod figures;
+pub mod reads;
+mod statistics;
+
+pub use figures::{FIGURES, Known};
+pub use statistics::{Interval, mean, percentile};

@@ -1,0 +1,62 @@
+//! Reads over a simulated network, flow by flow: who reads what when, and how long it takes under a selection.
+
+mod jobs;
+mod world;
+
+pub use jobs::{Job, jobs};
+pub use world::{Outcome, run};
+
+use bearing_routing::{Selection, Topology};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A network whose hosts stand in racks and pods, in the order of their numbers.
+#[derive(Clone, Debug)]
+pub struct Room {
+    /// Its topology.
+    pub topology: Arc<Topology>,
+    /// Hosts of a rack.
+    pub rack: u32,
+    /// Hosts of a pod.
+    pub pod: u32,
+}
+
+/// The traffic of others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Others {
+    /// Flows a second that begin, for each host.
+    pub rate: f64,
+    /// Whether the flow server is told of them.
+    pub is_reported: bool,
+}
+
+/// An experiment (Mayflower section VI.A).
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// Where.
+    pub room: Room,
+    /// How replicas and paths are chosen.
+    pub selection: Selection,
+    /// Reads a second that begin, for each host (lambda).
+    pub rate: f64,
+    /// The reader is in the primary's rack, elsewhere in its pod, or in another pod: shares of 1.
+    pub locality: [f64; 3],
+    /// Of each read.
+    pub bytes: u64,
+    /// How many reads there are in all.
+    pub reads: usize,
+    /// How many files there are. Not published.
+    pub files: u64,
+    /// Flows of others, if any.
+    pub others: Option<Others>,
+    /// A stream's next request (published: 32 MB).
+    pub piece: u64,
+    /// Of a piece under way, half is taken by who is free when this is left twice.
+    pub least: u64,
+    /// How long a question to the flow server takes (published: 4 ms).
+    pub query: Duration,
+    /// How often hosts are asked for their counters.
+    pub poll_interval: Duration,
+    /// Draws begin from here.
+    pub seed: u64,
+}
