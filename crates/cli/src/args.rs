@@ -10,6 +10,7 @@ use crate::explain::ExplainCommand;
 use crate::fs::Fs;
 use crate::init::Init;
 use crate::join::{JoinHost, MakeToken};
+use crate::lab::LabCommand;
 use crate::members::MembersCommand;
 use crate::mount::{Mount, Umount};
 use crate::network::NetworkCommand;
@@ -94,6 +95,9 @@ pub enum Command {
     /// Measure this program on this machine
     #[command(subcommand)]
     Bench(Bench),
+    /// Draw published figures anew, and look at topologies
+    #[command(subcommand)]
+    Lab(LabCommand),
     /// Print what has a shell complete commands and flags
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {

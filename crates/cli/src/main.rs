@@ -19,6 +19,7 @@ mod fs;
 mod guard;
 mod init;
 mod join;
+mod lab;
 mod members;
 mod mount;
 mod mount_files;
@@ -84,6 +85,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Data(command) => members::run(ServerKind::Data, command),
         Command::Disk(command) => disk::run(command),
         Command::Bench(command) => bench::run(command),
+        Command::Lab(command) => lab::run(command),
         Command::Completions { shell } => completions::print(*shell),
         Command::Man { directory } => completions::write_pages(directory),
         Command::Daemon(command) => daemon::run(command),

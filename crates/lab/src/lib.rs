@@ -5,6 +5,7 @@
 
 pub mod figure;
 mod figures;
+pub mod picture;
 pub mod reads;
 mod statistics;
 

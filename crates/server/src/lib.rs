@@ -35,6 +35,7 @@ mod space;
 pub mod state;
 mod store_thread;
 pub mod toml_file;
+pub mod topology_file;
 
 pub use coordinator::run_coordinator;
 pub use data::run_data;

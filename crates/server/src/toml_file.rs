@@ -87,7 +87,8 @@ pub fn write<T: Serialize>(path: &Path, heading: &str, value: &T) -> Result<(), 
     replace(path, format!("{heading}\n{body}").as_bytes())
 }
 
-fn line_of(text: &str, offset: usize) -> usize {
+/// The line of a byte of a text, from 1 on.
+pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     let before = &text.as_bytes()[..offset.min(text.len())];
     before.iter().filter(|byte| **byte == b'\n').count() + 1
 }

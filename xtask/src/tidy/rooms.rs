@@ -112,6 +112,7 @@ pub const TABLE: &[Room] = &[
             "types",
             "seams",
             "placement",
+            "routing",
             "lookup",
             "proto",
             "meta",
@@ -165,6 +166,7 @@ pub const TABLE: &[Room] = &[
             "server",
             "fuse",
             "workload",
+            "lab",
         ],
         &[
             "anyhow",

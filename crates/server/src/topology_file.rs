@@ -1,0 +1,283 @@
+//! Topology files: a network as its operator describes it (docs/formats/topology.md).
+
+use crate::StartError;
+use crate::toml_file;
+use bearing_routing::{Description, Item, Rate, Shape, Topology, Wiring};
+use bearing_types::ParameterError;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, Unexpected};
+use std::fs;
+use std::path::Path;
+use toml::Spanned;
+
+/// The version of the format.
+const VERSION: u32 = 1;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TopologyFile {
+    version: Spanned<u32>,
+    shape: Option<Spanned<ShapeTable>>,
+    #[serde(default)]
+    switch: Vec<Spanned<Named>>,
+    #[serde(default)]
+    host: Vec<Spanned<Named>>,
+    #[serde(default)]
+    link: Vec<Spanned<LinkTable>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    name: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkTable {
+    between: [String; 2],
+    capacity: Capacity,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+enum ShapeTable {
+    TwoTier {
+        edges: u32,
+        hosts: u32,
+        rate: Option<Capacity>,
+        #[serde(default)]
+        oversubscription: Vec<f64>,
+    },
+    LeafSpine {
+        leaves: u32,
+        spines: u32,
+        hosts: u32,
+        rate: Option<Capacity>,
+        #[serde(default)]
+        oversubscription: Vec<f64>,
+    },
+    ThreeTier {
+        pods: u32,
+        aggregations: u32,
+        racks: u32,
+        hosts: u32,
+        cores: u32,
+        rate: Option<Capacity>,
+        #[serde(default)]
+        oversubscription: Vec<f64>,
+    },
+    FatTree {
+        ports: u32,
+        rate: Option<Capacity>,
+        #[serde(default)]
+        oversubscription: Vec<f64>,
+    },
+}
+
+impl ShapeTable {
+    fn shape(&self) -> Result<Shape, ParameterError> {
+        let (shape, rate, oversubscription) = match self {
+            ShapeTable::TwoTier { edges, hosts, rate, oversubscription } => {
+                (Shape::two_tiers(*edges, *hosts)?, rate, oversubscription)
+            }
+            ShapeTable::LeafSpine { leaves, spines, hosts, rate, oversubscription } => {
+                (Shape::leaf_spine(*leaves, *spines, *hosts)?, rate, oversubscription)
+            }
+            ShapeTable::ThreeTier { pods, aggregations, racks, hosts, cores, rate, oversubscription } => {
+                let shape = Shape::racks(*pods, *aggregations, *racks, *hosts, Wiring::Mesh(*cores))?;
+                (shape, rate, oversubscription)
+            }
+            ShapeTable::FatTree { ports, rate, oversubscription } => {
+                (Shape::fat_tree(*ports)?, rate, oversubscription)
+            }
+        };
+        let shape = match rate {
+            Some(rate) => shape.with_rate(rate.0)?,
+            None => shape,
+        };
+        shape.oversubscribed(oversubscription)
+    }
+}
+
+/// Bits a second, written as `"10 Gb/s"`.
+#[derive(Clone, Copy, Debug)]
+struct Capacity(u64);
+
+impl<'de> Deserialize<'de> for Capacity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Capacity, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        bits(&text).map(Capacity).ok_or_else(|| {
+            D::Error::invalid_value(
+                Unexpected::Str(&text),
+                &"a number and a unit of kb/s, Mb/s, Gb/s or Tb/s, such as \"10 Gb/s\"",
+            )
+        })
+    }
+}
+
+fn bits(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic())?);
+    let unit = match unit {
+        "kb/s" => 1e3,
+        "Mb/s" => 1e6,
+        "Gb/s" => 1e9,
+        "Tb/s" => 1e12,
+        _ => return None,
+    };
+    let bits = number.trim().parse::<f64>().ok().filter(|number| number.is_finite())? * unit;
+    (0.0..=1e18).contains(&bits).then_some(bits.round() as u64)
+}
+
+/// Reads a topology. What is wrong is told with its line.
+pub fn read(path: &Path) -> Result<Topology, StartError> {
+    let text = fs::read_to_string(path).map_err(|error| StartError::file("read", path, &error))?;
+    parse(path, &text)
+}
+
+/// Parses text as if it were the content of `path`.
+pub fn parse(path: &Path, text: &str) -> Result<Topology, StartError> {
+    // A file of a later version may have what is unknown here: so its version is looked at first.
+    let at = |offset: usize, complaint: String| StartError::Config {
+        file: path.to_owned(),
+        line: toml_file::line_of(text, offset),
+        complaint,
+    };
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: Option<Spanned<u32>>,
+    }
+    if let Ok(Versioned { version: Some(version) }) = toml::from_str::<Versioned>(text)
+        && *version.get_ref() > VERSION
+    {
+        let complaint = format!(
+            "the file has version {}, this program knows versions up to {VERSION}; use a newer one",
+            version.get_ref()
+        );
+        return Err(at(version.span().start, complaint));
+    }
+    let file: TopologyFile = toml_file::parse(path, text)?;
+    if *file.version.get_ref() == 0 {
+        return Err(at(
+            file.version.span().start,
+            format!("there is no version 0; write version = {VERSION}"),
+        ));
+    }
+    let is_drawn = !(file.switch.is_empty() && file.host.is_empty() && file.link.is_empty());
+    match &file.shape {
+        Some(shape) if is_drawn => {
+            let complaint = "a shape and single switches, hosts or links are given; give one of both";
+            Err(at(shape.span().start, complaint.to_owned()))
+        }
+        Some(shape) => match shape.get_ref().shape() {
+            Ok(made) => Ok(made.topology()),
+            Err(error) => Err(at(shape.span().start, error.to_string())),
+        },
+        None => drawn(&file).map_err(|(offset, complaint)| at(offset, complaint)),
+    }
+}
+
+fn drawn(file: &TopologyFile) -> Result<Topology, (usize, String)> {
+    let names = |tables: &[Spanned<Named>]| {
+        tables.iter().map(|table| table.get_ref().name.clone()).collect::<Vec<_>>()
+    };
+    let link = |table: &Spanned<LinkTable>| {
+        let LinkTable { between: [one, other], capacity } = table.get_ref();
+        (one.clone(), other.clone(), Rate::bits(capacity.0))
+    };
+    let described = Description {
+        switches: names(&file.switch),
+        hosts: names(&file.host),
+        links: file.link.iter().map(link).collect(),
+    };
+    Topology::new(&described).map_err(|error| {
+        let offset = error.item().map_or(0, |item| match item {
+            Item::Switch(index) => file.switch[index].span().start,
+            Item::Host(index) => file.host[index].span().start,
+            Item::Link(index) => file.link[index].span().start,
+        });
+        (offset, error.to_string())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DRAWN: &str = r#"version = 1
+
+[[switch]]
+name = "core"
+
+[[host]]
+name = "a"
+[[host]]
+name = "b"
+
+[[link]]
+between = ["a", "core"]
+capacity = "10 Gb/s"
+[[link]]
+between = ["b", "core"]
+capacity = "2.5 Gb/s"
+"#;
+
+    fn parsed(text: &str) -> Result<Topology, String> {
+        parse(Path::new("net.toml"), text).map_err(|error| error.to_string())
+    }
+
+    fn refused(text: &str) -> String {
+        parsed(text).unwrap_err()
+    }
+
+    #[test]
+    fn a_drawn_network_and_a_shape_are_read() {
+        let drawn = parsed(DRAWN).unwrap();
+        assert_eq!((drawn.places(), drawn.switches().len(), drawn.links().len()), (2, 1, 2));
+        let capacities: Vec<String> = drawn.links().map(|link| drawn.capacity(link).to_string()).collect();
+        assert_eq!(capacities, ["10 Gb/s", "2.5 Gb/s"]);
+        let shape = |body: &str| parsed(&format!("version = 1\n[shape]\n{body}")).unwrap();
+        assert_eq!(shape("kind = \"fat-tree\"\nports = 4").places(), 16);
+        assert_eq!(shape("kind = \"two-tier\"\nedges = 3\nhosts = 5\nrate = \"10 Gb/s\"").places(), 15);
+        assert_eq!(shape("kind = \"leaf-spine\"\nleaves = 3\nspines = 2\nhosts = 5").switches().len(), 5);
+        let mayflower = "kind = \"three-tier\"\npods = 4\naggregations = 2\nracks = 4\nhosts = 4\ncores = 2\n\
+                         oversubscription = [2, 4]";
+        assert_eq!(shape(mayflower), Shape::mayflower(8.0).unwrap().topology());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        let twice = DRAWN.replace("name = \"b\"", "name = \"a\"");
+        assert!(refused(&twice).starts_with("net.toml:8: a is described twice"), "{}", refused(&twice));
+        let none = DRAWN.replace("2.5 Gb/s", "0 Gb/s");
+        assert!(refused(&none).starts_with("net.toml:14: the link between b and core has capacity 0"));
+        let apart = DRAWN.replace("[\"b\", \"core\"]", "[\"a\", \"core\"]");
+        assert!(refused(&apart).starts_with("net.toml:8: b cannot be reached from a"), "{}", refused(&apart));
+        let unknown = DRAWN.replace("[\"b\", \"core\"]", "[\"b\", \"spine\"]");
+        assert!(refused(&unknown).starts_with("net.toml:14: a link ends at spine"), "{}", refused(&unknown));
+        let unit = refused(&DRAWN.replace("2.5 Gb/s", "2.5 GB/s"));
+        assert!(unit.starts_with("net.toml:16: ") && unit.contains("such as \"10 Gb/s\""), "{unit}");
+        let negative = refused(&DRAWN.replace("2.5 Gb/s", "-2 Gb/s"));
+        assert!(negative.starts_with("net.toml:16: "), "{negative}");
+        let key = refused(&DRAWN.replace("capacity = \"2.5", "capactiy = \"2.5"));
+        assert!(key.starts_with("net.toml:14: ") || key.starts_with("net.toml:16: "), "{key}");
+        let ports = refused("version = 1\n[shape]\nkind = \"fat-tree\"\nports = 5");
+        assert!(ports.contains("net.toml:2: ports of a fat tree's switches may not be 5"), "{ports}");
+        let both = refused(&format!("{DRAWN}[shape]\nkind = \"fat-tree\"\nports = 4"));
+        assert!(both.contains("give one of both"), "{both}");
+        let empty = refused("version = 1\n");
+        assert!(empty.starts_with("net.toml:1: there is no host"), "{empty}");
+    }
+
+    #[test]
+    fn a_newer_version_is_refused_before_its_content() {
+        let newer = refused("# of tomorrow\nversion = 2\n[[router]]\nname = \"r\"\n");
+        assert_eq!(
+            newer,
+            "net.toml:2: the file has version 2, this program knows versions up to 1; use a newer one"
+        );
+        assert!(refused("[[host]]\nname = \"a\"\n").contains("version"));
+        assert!(refused("version = 0\n").contains("no version 0"));
+    }
+}
