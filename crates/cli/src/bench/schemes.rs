@@ -11,7 +11,7 @@ use bearing_placement::partition::build;
 use bearing_placement::{
     Assignment, BTree, Growth, Load, LookupKind, Parameters, Partition, Scheme, Seat, Seating,
 };
-use bearing_routing::{Shape, SwitchTree};
+use bearing_routing::Shape;
 use bearing_types::{MapVersion, Mono, NameHash, NodeId, Position, ServerId};
 use clap::Args;
 use comfy_table::{Table, presets};

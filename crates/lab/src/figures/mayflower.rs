@@ -2,7 +2,7 @@
 
 use super::Effort;
 use crate::figure::{Claim, Figure, Seen, Series};
-use crate::reads::{Experiment, Others, Outcome, Room, run};
+use crate::reads::{Experiment, Others, Outcome, Room, jobs, lower_bound, run};
 use crate::statistics::{Interval, mean, percentile};
 use bearing_routing::Shape;
 use std::sync::Arc;
@@ -106,6 +106,11 @@ impl Figure {
         self.ours.push(Seen { claim: claim.to_owned(), value: ours, holds, why: why.to_owned() });
     }
 
+    /// Something further that was seen.
+    fn see(&mut self, claim: String, value: f64, why: &str) {
+        self.ours.push(Seen { claim, value, holds: true, why: why.to_owned() });
+    }
+
     fn y(&self, scheme: &str, index: usize) -> f64 {
         let series = self.series.iter().find(|series| series.scheme == scheme);
         series.and_then(|series| series.points.get(index)).map_or(f64::NAN, |point| point[1])
@@ -163,13 +168,17 @@ pub fn figure_3(name: &str, effort: Effort) -> Figure {
     let gaps: Vec<f64> = outcomes[0].iter().flat_map(|outcome| outcome.gaps.iter().copied()).collect();
     figure.claim("mean time between the ends of two streams (s): less than", 1.0, mean(&gaps), 0.0..=1.0, "");
     for (index, selection) in selections.iter().enumerate() {
-        figure.ours.push(Seen {
-            claim: format!("mean of {selection} (s)"),
-            value: means[index],
-            holds: true,
-            why: String::new(),
-        });
+        figure.see(format!("mean of {selection} (s)"), means[index], "");
     }
+    let bounds: Vec<f64> = (0..effort.seeds)
+        .map(|seed| {
+            let experiment = Experiment { seed: effort.seed + seed, ..experiment(P, effort) };
+            lower_bound(&experiment, &jobs(&experiment))
+        })
+        .collect();
+    let bound = mean(&bounds);
+    figure.see("lower bound of the mean (s)".to_owned(), bound, "no link inside the network is looked at");
+    figure.see("mean of mayflower-p over the lower bound".to_owned(), means[0] / bound, "");
     figure
 }
 

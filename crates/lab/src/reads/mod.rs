@@ -1,8 +1,10 @@
 //! Reads over a simulated network, flow by flow: who reads what when, and how long it takes under a selection.
 
+mod bound;
 mod jobs;
 mod world;
 
+pub use bound::lower_bound;
 pub use jobs::{Job, jobs};
 pub use world::{Outcome, run};
 

@@ -55,7 +55,7 @@ impl Hop {
     }
 
     /// The hop with an index.
-    pub(crate) fn numbered(index: u32) -> Hop {
+    pub fn numbered(index: u32) -> Hop {
         Hop(index)
     }
 
