@@ -83,7 +83,7 @@ pub fn run(command: &LabCommand) -> Result<()> {
 
 fn list() -> Result<()> {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(["FIGURE", "SHOWS"]);
+    table.load_style(presets::NOTHING).set_header(["FIGURE", "SHOWS"]);
     for figure in FIGURES {
         table.add_row([figure.name, figure.about]);
     }
@@ -110,7 +110,7 @@ fn show(figure: &Figure) -> Result<()> {
     let unit = if figure.unit.is_empty() { String::new() } else { format!(" ({})", figure.unit) };
     say!("{}: {}{unit} over {}\n", figure.figure, figure.y, figure.x)?;
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING);
     let points = figure.series.first().map_or(&[][..], |series| &series.points);
     // A distribution has a column for each scheme's times; else the first coordinates are the same.
     let same = figure.series.iter().all(|series| series.points.iter().zip(points).all(|(a, b)| a[0] == b[0]));
@@ -138,7 +138,7 @@ fn show(figure: &Figure) -> Result<()> {
     }
     say!("{table}\n")?;
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(["THE PAPER SAYS", "", "HERE", "HOLDS", ""]);
+    table.load_style(presets::NOTHING).set_header(["THE PAPER SAYS", "", "HERE", "HOLDS", ""]);
     for (index, seen) in figure.ours.iter().enumerate() {
         let published = figure.published.get(index);
         let value = published.map_or(String::new(), |claim| rounded(claim.value));

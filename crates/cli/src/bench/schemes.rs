@@ -11,7 +11,6 @@ use bearing_placement::partition::build;
 use bearing_placement::{
     Assignment, BTree, Growth, Load, LookupKind, Parameters, Partition, Scheme, Seat, Seating,
 };
-use bearing_routing::Shape;
 use bearing_types::{MapVersion, Mono, NameHash, NodeId, Position, ServerId};
 use clap::Args;
 use comfy_table::{Table, presets};
@@ -217,7 +216,7 @@ impl Bench {
             .step_by(2)
             .find(|ports| ports.pow(3) / 4 >= count)
             .context("no fat tree is large enough")?;
-        let topology = Arc::new(Shape::fat_tree(ports)?.switch_tree()?);
+        let topology = Arc::new(bearing_routing::Shape::fat_tree(ports)?.switch_tree()?);
         let servers = members(count);
         let load = Load::new((0..u64::from(count) * 20).map(|index| (position(index), 1.0)));
         let busy = servers.len() - servers.len() / 8;
