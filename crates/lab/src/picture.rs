@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(picture.matches("<rect").count(), 1 + topology.switches().len());
         // A line for each link, and one for each capacity.
         assert_eq!(picture.matches("<line").count(), topology.links().len() + 2);
-        assert!(picture.contains(">core-1</text>") && picture.contains("500 Mb/s, 16 links"), "{picture}");
+        assert!(picture.contains(">core-1</text>") && picture.contains("500 Mb/s, 48 links"), "{picture}");
         let layout = Layout::of(&topology);
         let inside =
             |(x, y): &(f64, f64)| (0.0..=layout.width).contains(x) && (0.0..=layout.height).contains(y);

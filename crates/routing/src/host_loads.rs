@@ -95,7 +95,7 @@ mod tests {
             loads.left(paths, Place(source), Place(target)).bytes() * 8.0 / 1e6
         };
         assert_eq!(left(&loads, &mut paths, 0, 0), f64::MAX * 8.0 / 1e6);
-        // Hosts have 1 Gb/s, the way to the cores 500 Mb/s.
+        // Hosts have 1 Gb/s, links above the rack 500 Mb/s.
         assert_eq!(left(&loads, &mut paths, 0, 1), 1000.0);
         assert_eq!(left(&loads, &mut paths, 0, 63), 500.0);
         loads.measured(&mut paths, Place(0), [(Place(63), Rate::bits(800_000_000))]);
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(left(&loads, &mut paths, 1, 63), 300.0);
         assert_eq!(left(&loads, &mut paths, 0, 1), 200.0);
         // Another rack of the same pod goes up by other links to the same aggregation switches.
-        assert_eq!(left(&loads, &mut paths, 4, 8), 1000.0);
+        assert_eq!(left(&loads, &mut paths, 4, 8), 500.0);
         assert_eq!(left(&loads, &mut paths, 4, 63), 300.0);
         loads.measured(&mut paths, Place(0), []);
         assert_eq!(left(&loads, &mut paths, 4, 63), 500.0);

@@ -242,7 +242,7 @@ capacity = "2.5 Gb/s"
         assert_eq!(shape("kind = \"two-tier\"\nedges = 3\nhosts = 5\nrate = \"10 Gb/s\"").places(), 15);
         assert_eq!(shape("kind = \"leaf-spine\"\nleaves = 3\nspines = 2\nhosts = 5").switches().len(), 5);
         let mayflower = "kind = \"three-tier\"\npods = 4\naggregations = 2\nracks = 4\nhosts = 4\ncores = 2\n\
-                         oversubscription = [2, 4]";
+                         oversubscription = [4, 2]";
         assert_eq!(shape(mayflower), Shape::mayflower(8.0).unwrap().topology());
     }
 

@@ -74,9 +74,9 @@ fn counters_of_hosts_and_flows_that_are_unknown_are_counted_and_harmless() {
 fn a_flow_of_others_is_avoided_once_it_was_noticed() {
     let mut server = server("mayflower-b");
     let topology = server.paths.topology().clone();
-    // Host 20 sends to host 24 of its own pod, as fast as it can.
-    let path = server.paths.between(Place(20), Place(24)).iter().next().unwrap().path();
-    let noticed = Background { source: Place(20), target: Place(24), path, bytes: None };
+    // Host 20 sends to host 21 of its rack, as fast as it can.
+    let path = server.paths.between(Place(20), Place(21)).iter().next().unwrap().path();
+    let noticed = Background { source: Place(20), target: Place(21), path, bytes: None };
     let commands = stepped(&mut server, 1, [Event::Noticed(Request(1), noticed)]);
     let Some(Command::Numbered(Request(1), flow)) = commands.first() else { panic!("{commands:?}") };
     let choice = chosen(&stepped(&mut server, 2, [ask(0, &[20, 40])]));

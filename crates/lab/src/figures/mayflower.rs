@@ -26,7 +26,7 @@ fn experiment(selection: &str, effort: Effort) -> Experiment {
         locality: LOCAL,
         bytes: 128_000_000,
         reads: effort.reads,
-        files: 1000,
+        files: 500,
         others: None,
         piece: 32_000_000,
         least: 1_000_000,
@@ -139,7 +139,7 @@ pub fn figure_3(name: &str, effort: Effort) -> Figure {
     "share of reads".clone_into(&mut figure.y);
     figure.unit.clear();
     let p95 = |index: usize| percentile(&all(index), 0.95);
-    let files = "the number of files is not published: 1,000 here";
+    let files = "the number of files is not published: 500 here";
     figure.claim(
         "mean of nearest-ecmp over that of mayflower-p: more than",
         2.3,

@@ -93,9 +93,10 @@ impl Shape {
 
     /// Mayflower's testbed (section VI.A): 4 pods of 4 racks of 4 hosts with 1 Gb/s each, 2 aggregation
     /// switches in each pod, 2 cores. The paper gives the oversubscription from hosts to cores (8 and more),
-    /// not by tier: 2 of it is put above the racks, as its physical machines with 10 Gb/s would carry it.
+    /// not by tier. 4 of it lies above the racks here: of the ways to divide it, this one gives the published
+    /// ratios and percentiles of figure 3 (docs/benchmarks/2026-11-29-mayflower.md).
     pub fn mayflower(oversubscription: f64) -> Result<Shape, ParameterError> {
-        Shape::regular(vec![4, 4, 4], 2, Wiring::Mesh(2)).oversubscribed(&[2.0, oversubscription / 2.0])
+        Shape::regular(vec![4, 4, 4], 2, Wiring::Mesh(2)).oversubscribed(&[4.0, oversubscription / 4.0])
     }
 
     fn regular(fan_outs: Vec<u32>, aggregations: u32, wiring: Wiring) -> Shape {

@@ -43,7 +43,9 @@ pub enum NoTree {
     #[error("the network has {0} roots; link their switches to all the same below")]
     Roots(usize),
     /// Switches of one node that see different children, or see them by different ports.
-    #[error("{1} does not have one link to each of the children of {2}, as switches of one tree node do")]
+    #[error(
+        "{1} has several links to one part of the network, or sees other parts than {2} beside it; in a tree every core or pod switch has one link to each part below"
+    )]
     Uneven(Item, String, String),
     /// Numbers that do not follow the tree.
     #[error(
@@ -442,7 +444,8 @@ mod tests {
         let mesh = Shape::racks(2, 2, 2, 2, Wiring::Mesh(2)).unwrap();
         assert_eq!(
             refused(mesh),
-            "core-0 does not have one link to each of the children of core-0, as switches of one tree node do"
+            "core-0 has several links to one part of the network, or sees other parts than core-0 beside it; \
+             in a tree every core or pod switch has one link to each part below"
         );
     }
 }

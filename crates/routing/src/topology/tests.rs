@@ -97,7 +97,7 @@ fn upwards(topology: &Topology, level: u32) -> Rate {
 fn mayflowers_testbed_has_the_published_counts_and_ratio() {
     let topology = Shape::mayflower(8.0).unwrap().topology();
     assert_eq!((topology.places(), topology.switches().len()), (64, 2 + 8 + 16));
-    assert_eq!(upwards(&topology, 0), Rate::bits(32_000_000_000));
+    assert_eq!(upwards(&topology, 0), Rate::bits(16_000_000_000));
     assert_eq!(upwards(&topology, 1), Rate::bits(8_000_000_000));
     // Full bisection, when nothing is said.
     let fat_tree = Shape::fat_tree(8).unwrap().topology();
