@@ -2,9 +2,9 @@
 //!
 //! Mayflower section IV.B and IV.C, and the schemes that it is compared with (VI.B). A choice costs the
 //! seconds that the read takes and those by which others end later. Two replicas are better than one if
-//! `bytes / (b1' + b2)` and both impacts are less than what one costs: the published rule (both costs with all
-//! bytes, in sum less than one) can never hold. Invariant: a choice names replicas that can be reached, and
-//! its parts have all bytes. This module must not know clocks or messages.
+//! `bytes / (b1' + b2)` and both impacts are less than what one costs: the published rule (both costs with
+//! all bytes, in sum less than one) can never hold. Invariant: a choice names replicas that can be reached,
+//! and its parts have all bytes. This module must not know clocks or messages.
 
 use crate::estimates::{Carrier, Estimates, Price};
 use crate::host_loads::HostLoads;

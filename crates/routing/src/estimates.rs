@@ -3,8 +3,8 @@
 //! Mayflower section IV.B. A new flow gets on each hop the max-min share of one who wants everything, where
 //! the others want what they have; the smallest of these is its rate. Those on its path get their share
 //! beside one who wants that much. Flows elsewhere are not looked at: what that gets wrong is put right by
-//! measured bytes, so errors do not add up. Invariants: rates are finite and not negative; what is reported of
-//! unknown flows changes nothing. This module must not know replicas.
+//! measured bytes, so errors do not add up. Invariants: rates are finite and not negative; what is reported
+//! of unknown flows changes nothing. This module must not know replicas.
 
 use crate::paths::{Path, Route};
 use crate::rate::Rate;
@@ -406,8 +406,8 @@ impl Estimates {
         }
     }
 
-    /// A flow has carried so many bytes in all. Its rate since the last report counts unless it is frozen; what
-    /// remains is known anew in any case.
+    /// A flow has carried so many bytes in all. Its rate since the last report counts unless it is frozen;
+    /// what remains is known anew in any case.
     pub fn report(&mut self, now: Mono, id: FlowId, carried: u64) {
         let Some(slot) = self.by_id.get(&id).copied() else {
             self.unknown_reports += 1;

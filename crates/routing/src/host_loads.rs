@@ -51,8 +51,8 @@ impl HostLoads {
         }
     }
 
-    /// The capacity left on the way up from a replica to a reader: the least of the tiers, where a tier counts
-    /// as the mean of its links. Unbounded within a host.
+    /// The capacity left on the way up from a replica to a reader: the least of the tiers, where a tier
+    /// counts as the mean of its links. Unbounded within a host.
     pub fn left(&self, paths: &mut Paths, source: Place, target: Place) -> Rate {
         let routes: Routes = paths.between(source, target);
         let topology = paths.topology();
@@ -99,8 +99,8 @@ mod tests {
         assert_eq!(left(&loads, &mut paths, 0, 1), 1000.0);
         assert_eq!(left(&loads, &mut paths, 0, 63), 500.0);
         loads.measured(&mut paths, Place(0), [(Place(63), Rate::bits(800_000_000))]);
-        // On each of four links to the cores a quarter of it.
-        assert_eq!(left(&loads, &mut paths, 1, 63), 300.0);
+        // A half on each link above the rack, a quarter on each of the four to the cores.
+        assert_eq!(left(&loads, &mut paths, 1, 63), 100.0);
         assert_eq!(left(&loads, &mut paths, 0, 1), 200.0);
         // Another rack of the same pod goes up by other links to the same aggregation switches.
         assert_eq!(left(&loads, &mut paths, 4, 8), 500.0);

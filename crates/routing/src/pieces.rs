@@ -25,8 +25,8 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// A read whose streams begin with consecutive parts of these sizes, in pieces of `piece` bytes (more than
-    /// 0). What is left of a piece under way is divided when it is at least twice `least`.
+    /// A read whose streams begin with consecutive parts of these sizes, in pieces of `piece` bytes (more
+    /// than 0). What is left of a piece under way is divided when it is at least twice `least`.
     pub fn new(parts: impl IntoIterator<Item = u64>, piece: u64, least: u64) -> Pieces {
         let mut start = 0;
         let streams = parts.into_iter().map(|bytes| {

@@ -1,4 +1,5 @@
-//! Reads over a simulated network, flow by flow: who reads what when, and how long it takes under a selection.
+//! Reads over a simulated network, flow by flow: who reads what when, and how long it takes under a
+//! selection.
 
 mod bound;
 mod jobs;

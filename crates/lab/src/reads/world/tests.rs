@@ -45,8 +45,8 @@ fn a_read_alone_takes_what_the_closed_form_says() {
     };
     let bits = (128u64 << 20) as f64 * 8.0;
     let near = |seconds: &f64, expected: f64| (seconds - expected).abs() < 2e-3;
-    // In the rack: the host's link. From another pod with one replica: a link to the cores; the question costs
-    // 4 ms.
+    // In the rack: the host's link. From another pod with one replica: a link to the cores; the question
+    // costs 4 ms.
     let rack = alone("mayflower-b", [1.0, 0.0, 0.0]);
     assert!(rack.iter().all(|seconds| near(seconds, bits / 1e9 + 0.004)), "{rack:?}");
     let far = alone("mayflower-b", [0.0, 0.0, 1.0]);
