@@ -159,6 +159,7 @@ pub const TABLE: &[Room] = &[
             "proto",
             "meta",
             "data",
+            "flow",
             "client",
             "env",
             "engines-local",

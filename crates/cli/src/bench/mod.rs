@@ -10,6 +10,7 @@ mod canned;
 mod cluster;
 mod create;
 mod drive;
+mod flow;
 mod link;
 mod machine;
 mod metadata;
@@ -36,6 +37,8 @@ pub enum Bench {
     Tree(Tree),
     /// Every scheme's placement and lookup as code alone: time to locate, tables, changes, bytes a server
     Schemes(Schemes),
+    /// How long the flow server takes to decide from which replicas and by which paths a read goes
+    Flow(flow::Flow),
     /// One process of `bench tree`
     #[command(hide = true)]
     TreeWorker(TreeWorker),
@@ -50,6 +53,7 @@ pub fn run(command: &Bench) -> Result<()> {
         Bench::Metadata(flags) => metadata::run(flags),
         Bench::Tree(flags) => anywhere::run(flags),
         Bench::Schemes(flags) => schemes::run(flags),
+        Bench::Flow(flags) => flow::run(flags),
         Bench::TreeWorker(flags) => anywhere::run_worker(flags),
         Bench::Canned(file) => canned::run(file),
     }
