@@ -117,7 +117,7 @@ fn decide(network: &'static str, hosts: u32, selection: Selection, decisions: u3
         server.step(Mono(number * 1000), [ask], &mut out);
         let elapsed = start.elapsed();
         if live.len() >= wanted && number > u64::from(warm_up) {
-            took.saturating_record(elapsed.as_nanos() as u64);
+            took.record(elapsed.as_nanos() as u64)?;
             timed += 1;
         }
         for command in out.drain(..) {
