@@ -38,7 +38,6 @@ pub struct Carrier(u32);
 struct Flow {
     id: FlowId,
     carriers: Vec<Carrier>,
-    rate: f64,
     /// Bytes, at `as_of`.
     remaining: f64,
     as_of: Mono,
@@ -51,9 +50,20 @@ struct Flow {
 }
 
 impl Flow {
-    fn remaining_at(&self, now: Mono) -> f64 {
-        (self.remaining - self.rate * now.since(self.as_of).as_secs_f64()).max(0.0)
+    /// What it has still to carry, if it had this rate since it was last looked at.
+    fn remaining_at(&self, now: Mono, rate: f64) -> f64 {
+        (self.remaining - rate * now.since(self.as_of).as_secs_f64()).max(0.0)
     }
+}
+
+/// Up to which rate flows of a carrier are served beside one more.
+#[derive(Clone, Copy, Debug)]
+struct Level {
+    /// Computed when there had been so many changes.
+    changes: u64,
+    demand: f64,
+    /// `None` if all get what they want.
+    level: Option<f64>,
 }
 
 /// What a further flow would get and do to others.
@@ -82,6 +92,12 @@ pub struct Estimates {
     /// By carrier: the slots of its flows.
     on: Vec<Vec<u32>>,
     slots: Vec<Option<Flow>>,
+    /// By slot: bytes a second. Apart from the flows, as nothing is read as often.
+    rates: Vec<f64>,
+    /// By carrier: what was computed last, for one who wants all and for one who wants what the path gives.
+    levels: [Vec<Level>; 2],
+    /// Counts changes of flows and rates: what was computed before the last one is void.
+    changes: u64,
     free: Vec<u32>,
     by_id: BTreeMap<FlowId, u32>,
     next: u64,
@@ -106,6 +122,9 @@ impl Estimates {
         Estimates {
             hops: hops as u32,
             on: vec![Vec::new(); capacities.len()],
+            levels: [(); 2].map(|()| vec![Level { changes: 0, demand: 0.0, level: None }; capacities.len()]),
+            changes: 1,
+            rates: Vec::new(),
             capacities,
             slots: Vec::new(),
             free: Vec::new(),
@@ -142,6 +161,7 @@ impl Estimates {
     pub fn set_disk(&mut self, place: Place, rate: Option<Rate>) {
         let disk = self.disk(place).0 as usize;
         self.capacities[disk] = rate.map_or(f64::MAX, |rate| rate.bytes().max(1.0));
+        self.changes += 1;
     }
 
     /// How many flows there are.
@@ -162,18 +182,24 @@ impl Estimates {
         self.slots[slot as usize].as_mut().expect("a slot that a carrier names is taken")
     }
 
-    fn known(&self, id: FlowId) -> Option<&Flow> {
-        self.by_id.get(&id).map(|slot| self.flow(*slot))
+    /// Another rate from now on.
+    fn set_rate(&mut self, now: Mono, slot: u32, rate: f64) {
+        let before = std::mem::replace(&mut self.rates[slot as usize], rate);
+        let flow = self.flow_mut(slot);
+        flow.remaining = flow.remaining_at(now, before);
+        flow.as_of = now;
+        self.changes += 1;
     }
 
     /// The estimated rate of a flow.
     pub fn rate(&self, id: FlowId) -> Option<Rate> {
-        self.known(id).map(|flow| Rate::of(flow.rate))
+        self.by_id.get(&id).map(|slot| Rate::of(self.rates[*slot as usize]))
     }
 
     /// Bytes that a flow has still to carry, as far as is known.
     pub fn remaining(&self, now: Mono, id: FlowId) -> Option<f64> {
-        self.known(id).map(|flow| flow.remaining_at(now))
+        let slot = *self.by_id.get(&id)?;
+        Some(self.flow(slot).remaining_at(now, self.rates[slot as usize]))
     }
 
     /// All flows by number, with their hops.
@@ -181,20 +207,36 @@ impl Estimates {
         self.by_id.iter().map(|(id, slot)| {
             let flow = self.flow(*slot);
             let hops = flow.carriers.iter().filter(|carrier| carrier.0 < self.hops);
-            (*id, Rate::of(flow.rate), hops.map(|carrier| Hop::numbered(carrier.0)).collect())
+            (
+                *id,
+                Rate::of(self.rates[*slot as usize]),
+                hops.map(|carrier| Hop::numbered(carrier.0)).collect(),
+            )
         })
     }
 
     /// The sum of estimates over a hop.
     pub fn load(&self, hop: Hop) -> Rate {
-        Rate::of(self.on[hop.index()].iter().map(|slot| self.flow(*slot).rate).sum())
+        Rate::of(self.on[hop.index()].iter().map(|slot| self.rates[*slot as usize]).sum())
+    }
+
+    /// As [`Estimates::computed_level`], which it asks only if something has changed. `which` keeps questions
+    /// apart that alternate.
+    fn level(&mut self, which: usize, carrier: Carrier, demand: f64) -> Option<f64> {
+        let known = self.levels[which][carrier.0 as usize];
+        if known.changes == self.changes && known.demand == demand {
+            return known.level;
+        }
+        let level = self.computed_level(carrier, demand);
+        self.levels[which][carrier.0 as usize] = Level { changes: self.changes, demand, level };
+        level
     }
 
     /// The level up to which flows of a carrier are served if one more wants `demand` there, or `None` if all
     /// get what they want.
-    fn level(&self, carrier: Carrier, demand: f64) -> Option<f64> {
+    fn computed_level(&self, carrier: Carrier, demand: f64) -> Option<f64> {
         let capacity = self.capacities[carrier.0 as usize];
-        let rates = || self.on[carrier.0 as usize].iter().map(|slot| self.flow(*slot).rate);
+        let rates = || self.on[carrier.0 as usize].iter().map(|slot| self.rates[*slot as usize]);
         let (sum, count) = rates().fold((demand, 1.0), |(sum, count), rate| (sum + rate, count + 1.0));
         if sum <= capacity {
             return None;
@@ -220,18 +262,19 @@ impl Estimates {
             .iter()
             .map(|carrier| {
                 let capacity = self.capacities[carrier.0 as usize];
-                self.level(*carrier, capacity).unwrap_or(capacity)
+                self.level(0, *carrier, capacity).unwrap_or(capacity)
             })
             .fold(f64::MAX, f64::min);
         self.reduce(carriers, rate);
         let (mut impact, mut own_loss) = (0.0, 0.0);
         for slot in &self.touched {
-            let (flow, reduced) = (self.flow(*slot), self.reduced[*slot as usize]);
+            let (rate, reduced) = (self.rates[*slot as usize], self.reduced[*slot as usize]);
+            let flow = self.flow(*slot);
             if own.contains(&flow.id) {
-                own_loss += flow.rate - reduced;
+                own_loss += rate - reduced;
             } else {
-                let remaining = flow.remaining_at(now);
-                impact += remaining / reduced - remaining / flow.rate;
+                let remaining = flow.remaining_at(now, rate);
+                impact += remaining / reduced - remaining / rate;
             }
         }
         Price { rate: Rate::of(rate), impact, own_loss: Rate::of(own_loss) }
@@ -242,11 +285,10 @@ impl Estimates {
         self.stamp += 1;
         self.touched.clear();
         for carrier in carriers {
-            let Some(level) = self.level(*carrier, rate).map(|level| level.max(1.0)) else { continue };
+            let Some(level) = self.level(1, *carrier, rate).map(|level| level.max(1.0)) else { continue };
             for slot in &self.on[carrier.0 as usize] {
-                let before = self.slots[*slot as usize].as_ref().map_or(0.0, |flow| flow.rate);
                 let index = *slot as usize;
-                if before <= level {
+                if self.rates[index] <= level {
                     continue;
                 }
                 if self.stamps[index] == self.stamp {
@@ -272,11 +314,8 @@ impl Estimates {
         let touched = std::mem::take(&mut self.touched);
         let mut rates = Vec::with_capacity(touched.len());
         for slot in &touched {
-            let reduced = self.reduced[*slot as usize];
-            let flow = self.flow_mut(*slot);
-            rates.push((*slot, flow.rate));
-            flow.remaining = flow.remaining_at(now);
-            (flow.as_of, flow.rate) = (now, reduced);
+            rates.push((*slot, self.rates[*slot as usize]));
+            self.set_rate(now, *slot, self.reduced[*slot as usize]);
         }
         self.touched = touched;
         let id = FlowId(self.next);
@@ -289,13 +328,14 @@ impl Estimates {
     pub fn undo(&mut self, undo: Undo) {
         self.take_out(undo.id);
         for (slot, rate) in undo.rates {
-            self.flow_mut(slot).rate = rate;
+            self.rates[slot as usize] = rate;
         }
     }
 
     /// Keeps the estimates of a flow and of all on its path for a while.
     pub fn freeze(&mut self, now: Mono, id: FlowId) {
-        let Some(flow) = self.known(id) else { return };
+        let Some(slot) = self.by_id.get(&id) else { return };
+        let flow = self.flow(*slot);
         let on_path: Vec<u32> =
             flow.carriers.iter().flat_map(|carrier| &self.on[carrier.0 as usize]).copied().collect();
         for slot in on_path {
@@ -319,6 +359,7 @@ impl Estimates {
         }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
+            self.rates.push(0.0);
             self.reduced.push(0.0);
             self.stamps.push(0);
             self.slots.len() as u32 - 1
@@ -328,18 +369,11 @@ impl Estimates {
         }
         let remaining = size.map_or(self.mean_bytes, |size| size as f64);
         let (reported, frozen_until) = ((now, 0), now);
-        self.slots[slot as usize] = Some(Flow {
-            id,
-            carriers,
-            rate,
-            remaining,
-            as_of: now,
-            size,
-            reported,
-            frozen_until,
-            moved: now,
-        });
+        self.slots[slot as usize] =
+            Some(Flow { id, carriers, remaining, as_of: now, size, reported, frozen_until, moved: now });
         self.by_id.insert(id, slot);
+        self.rates[slot as usize] = rate;
+        self.changes += 1;
     }
 
     fn take_out(&mut self, id: FlowId) -> Option<Flow> {
@@ -349,6 +383,7 @@ impl Estimates {
             self.on[carrier.0 as usize].retain(|other| *other != slot);
         }
         self.free.push(slot);
+        self.changes += 1;
         Some(flow)
     }
 
@@ -373,7 +408,8 @@ impl Estimates {
     fn raise(&mut self, now: Mono, rising: &[u32]) {
         let mut left: BTreeMap<Carrier, (f64, u32)> = BTreeMap::new();
         for carrier in rising.iter().flat_map(|slot| &self.flow(*slot).carriers) {
-            let load = || self.on[carrier.0 as usize].iter().map(|slot| self.flow(*slot).rate).sum::<f64>();
+            let load =
+                || self.on[carrier.0 as usize].iter().map(|slot| self.rates[*slot as usize]).sum::<f64>();
             let spare = || (self.capacities[carrier.0 as usize] - load()).max(0.0);
             left.entry(*carrier).or_insert_with(|| (spare(), 0)).1 += 1;
         }
@@ -386,9 +422,7 @@ impl Estimates {
                 .min_by(|one, other| step(one.1).total_cmp(&step(other.1)));
             let Some((full, level)) = full.map(|(carrier, left)| (*carrier, step(left))) else { break };
             for slot in &open {
-                let flow = self.flow_mut(*slot);
-                flow.remaining = flow.remaining_at(now);
-                (flow.as_of, flow.rate) = (now, flow.rate + level);
+                self.set_rate(now, *slot, self.rates[*slot as usize] + level);
                 for carrier in &self.flow(*slot).carriers {
                     if let Some(left) = left.get_mut(carrier) {
                         left.0 = (left.0 - level).max(0.0);
@@ -423,24 +457,29 @@ impl Estimates {
         if carried > before {
             flow.moved = now;
         }
-        if now >= flow.frozen_until {
-            flow.rate = Rate::measured(carried - before, now.since(last).as_nanos() as u64).bytes();
-        }
+        let measured = (now >= flow.frozen_until)
+            .then(|| Rate::measured(carried - before, now.since(last).as_nanos() as u64));
         flow.reported = (now, carried);
         flow.remaining = flow.size.map_or(mean, |size| size.saturating_sub(carried) as f64);
         flow.as_of = now;
+        if let Some(measured) = measured {
+            self.rates[slot as usize] = measured.bytes();
+            self.changes += 1;
+        }
     }
 
     /// Forgets flows of which nothing has moved for long, and which by their rates should have ended. Tells
     /// which.
     pub fn expire(&mut self, now: Mono) -> Vec<FlowId> {
-        let is_over = |flow: &Flow| {
+        let is_over = |slot: u32| {
+            let flow = self.flow(slot);
             let silent = now.since(flow.moved);
-            let is_done = flow.remaining_at(now) <= 0.0 || now.since(flow.reported.0) < SILENT;
+            let is_done = flow.remaining_at(now, self.rates[slot as usize]) <= 0.0
+                || now.since(flow.reported.0) < SILENT;
             silent >= LOST || (silent >= SILENT && is_done)
         };
         let over: Vec<FlowId> =
-            self.by_id.iter().filter(|(_, slot)| is_over(self.flow(**slot))).map(|(id, _)| *id).collect();
+            self.by_id.iter().filter(|(_, slot)| is_over(**slot)).map(|(id, _)| *id).collect();
         for id in &over {
             self.end(now, *id);
         }
