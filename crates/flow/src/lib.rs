@@ -5,6 +5,7 @@
 //! make a read fail; it never waits, and reads no clock. This crate must not know sockets, files or what a
 //! chunk is.
 
+mod replan;
 mod server;
 
-pub use server::{Background, Command, Counted, Event, FlowServer, Options, Request};
+pub use server::{Background, Command, Counted, Event, FlowServer, Options, Replanning, Request};

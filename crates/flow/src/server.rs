@@ -1,14 +1,24 @@
 //! The machine. Events come in, commands go out.
 
+use crate::replan::{LOOKED_AT_MAX, Reading};
 use bearing_placement::Draws;
 use bearing_routing::{
-    Choice, Estimates, FlowId, HostLoads, LinkId, Path, Paths, Place, Rate, Read, Selection, SwitchId,
+    Choice, Estimates, FlowId, HostLoads, LinkId, Part, Path, Paths, Place, Rate, Read, Selection, SwitchId,
     Topology,
 };
 use bearing_types::Mono;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Whether reads under way are moved to other replicas and paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replanning {
+    /// Never, as published.
+    Off,
+    /// When flows have ended and it saves enough.
+    On,
+}
 
 /// How it chooses and how often it asks.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +28,8 @@ pub struct Options {
     /// Every host is asked for its counters so often. The paper says 3 s in one place and 1 s in another,
     /// and that up to 5 s make no difference.
     pub poll_interval: Duration,
+    /// Whether what was chosen may be changed.
+    pub replanning: Replanning,
     /// Draws begin from here.
     pub seed: u64,
 }
@@ -70,6 +82,8 @@ pub enum Command {
     Answer(Request, Option<Choice>),
     /// The number of a flow of others.
     Numbered(Request, FlowId),
+    /// A read goes on by this part too, or in place of the flow that is named.
+    Redirect(Request, Option<FlowId>, Part),
     /// A host's counters are wanted.
     Poll(Place),
 }
@@ -79,6 +93,8 @@ pub enum Command {
 struct Ends {
     source: Place,
     target: Place,
+    /// The read that it is of; others' flows are of none.
+    request: Option<Request>,
     /// The last count, and when.
     bytes: u64,
     at: Mono,
@@ -92,6 +108,7 @@ pub struct FlowServer {
     estimates: Estimates,
     loads: HostLoads,
     flows: BTreeMap<FlowId, Ends>,
+    readings: BTreeMap<Request, Reading>,
     /// By host: what it sends.
     sent: Vec<BTreeSet<FlowId>>,
     /// The host that is asked next, and when.
@@ -106,6 +123,7 @@ impl FlowServer {
             estimates: Estimates::new(&topology),
             loads: HostLoads::new(&topology),
             flows: BTreeMap::new(),
+            readings: BTreeMap::new(),
             sent: vec![BTreeSet::new(); topology.places() as usize],
             next_poll: (Place(0), now),
             draws: Draws(options.seed),
@@ -126,7 +144,9 @@ impl FlowServer {
 
     /// Takes what has happened, and appends what is to be done.
     pub fn step(&mut self, now: Mono, events: impl IntoIterator<Item = Event>, out: &mut Vec<Command>) {
+        let mut have_ended = false;
         for event in events {
+            have_ended |= matches!(event, Event::Ended(_));
             match event {
                 Event::Ask(request, read) => self.on_ask(now, request, &read, out),
                 Event::Ended(flow) => self.on_ended(now, flow),
@@ -135,7 +155,30 @@ impl FlowServer {
                 Event::Failed(links, switches) => self.paths.fail(links, switches),
             }
         }
+        if have_ended && self.options.replanning == Replanning::On {
+            self.replan(now, out);
+        }
         self.poll(now, out);
+    }
+
+    /// Looks at the reads that will take longest.
+    fn replan(&mut self, now: Mono, out: &mut Vec<Command>) {
+        let left = |reading: &Reading| reading.seconds_left(now, &self.estimates);
+        let mut longest: Vec<(f64, Request)> =
+            self.readings.iter().map(|(request, reading)| (left(reading), *request)).collect();
+        longest.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
+        for (_, request) in longest.into_iter().take(LOOKED_AT_MAX) {
+            let Some(reading) = self.readings.get_mut(&request) else { continue };
+            let Some((ended, part)) = reading.improve(now, &mut self.paths, &mut self.estimates) else {
+                continue;
+            };
+            let (source, reader) = (reading.read.replicas[part.replica], reading.read.reader);
+            if let Some(ends) = ended.and_then(|flow| self.flows.remove(&flow)) {
+                ended.map(|flow| self.sent[ends.source.0 as usize].remove(&flow));
+            }
+            self.note(now, part.flow, source, reader, Some(request));
+            out.push(Command::Redirect(request, ended, part));
+        }
     }
 
     fn on_ask(&mut self, now: Mono, request: Request, read: &Read, out: &mut Vec<Command>) {
@@ -146,13 +189,17 @@ impl FlowServer {
         for part in choice.iter().flat_map(|choice| &choice.parts) {
             let source = read.replicas[part.replica];
             self.loads.expect(&mut self.paths, source, read.reader, part.rate);
-            self.note(now, part.flow, source, read.reader);
+            self.note(now, part.flow, source, read.reader, Some(request));
+        }
+        if let Some(choice) = &choice {
+            let parts = choice.parts.iter().map(|part| (part.flow, part.replica)).collect();
+            self.readings.insert(request, Reading { read: read.clone(), parts, changes: 0 });
         }
         out.push(Command::Answer(request, choice));
     }
 
-    fn note(&mut self, now: Mono, flow: FlowId, source: Place, target: Place) {
-        self.flows.insert(flow, Ends { source, target, bytes: 0, at: now });
+    fn note(&mut self, now: Mono, flow: FlowId, source: Place, target: Place, request: Option<Request>) {
+        self.flows.insert(flow, Ends { source, target, request, bytes: 0, at: now });
         self.sent[source.0 as usize].insert(flow);
     }
 
@@ -160,6 +207,12 @@ impl FlowServer {
         self.estimates.end(now, flow);
         if let Some(ends) = self.flows.remove(&flow) {
             self.sent[ends.source.0 as usize].remove(&flow);
+            let Some(request) = ends.request else { return };
+            let Some(reading) = self.readings.get_mut(&request) else { return };
+            reading.parts.retain(|part| part.0 != flow);
+            if reading.parts.is_empty() {
+                self.readings.remove(&request);
+            }
         }
     }
 
@@ -168,7 +221,7 @@ impl FlowServer {
         // Until it was measured it is taken to have what a new flow would get.
         let price = self.estimates.price(now, &carriers, &[]);
         let (flow, _) = self.estimates.attempt(now, carriers, noticed.bytes, price.rate);
-        self.note(now, flow, noticed.source, noticed.target);
+        self.note(now, flow, noticed.source, noticed.target, None);
         out.push(Command::Numbered(request, flow));
     }
 

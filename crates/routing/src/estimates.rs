@@ -77,6 +77,20 @@ pub struct Price {
     pub own_loss: Rate,
 }
 
+/// A flow that is not there for a while.
+#[derive(Debug)]
+pub struct Lifted {
+    slot: Option<u32>,
+    rate: f64,
+}
+
+impl Lifted {
+    /// The rate that it had and will have.
+    pub fn rate(&self) -> Rate {
+        Rate::of(self.rate)
+    }
+}
+
 /// How rates were before a flow was tried.
 #[derive(Debug)]
 pub struct Undo {
@@ -330,6 +344,27 @@ impl Estimates {
         for (slot, rate) in undo.rates {
             self.rates[slot as usize] = rate;
         }
+    }
+
+    /// Prices are made as if a flow were not there, until it is put back. Unknown ones are as nothing.
+    pub fn lift(&mut self, id: FlowId) -> Lifted {
+        let slot = self.by_id.get(&id).copied();
+        let rate = slot.map_or(0.0, |slot| std::mem::take(&mut self.rates[slot as usize]));
+        self.changes += 1;
+        Lifted { slot, rate }
+    }
+
+    /// The flow that was lifted has its rate again.
+    pub fn put_back(&mut self, lifted: Lifted) {
+        if let Some(slot) = lifted.slot {
+            self.rates[slot as usize] = lifted.rate;
+        }
+        self.changes += 1;
+    }
+
+    /// Whether measured rates of a flow do not count yet.
+    pub fn is_frozen(&self, now: Mono, id: FlowId) -> bool {
+        self.by_id.get(&id).is_some_and(|slot| now < self.flow(*slot).frozen_until)
     }
 
     /// Keeps the estimates of a flow and of all on its path for a while.

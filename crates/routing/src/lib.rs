@@ -15,7 +15,7 @@ mod shares;
 mod topology;
 
 pub use choose::{Choice, Part, Read, SELECTIONS, Selection, UnknownSelection};
-pub use estimates::{Carrier, Estimates, FLOWS_MAX, Price, Undo};
+pub use estimates::{Carrier, Estimates, FLOWS_MAX, Lifted, Price, Undo};
 pub use host_loads::HostLoads;
 pub use paths::{PATHS_MAX, Path, Paths, Route, Routes};
 pub use pieces::Pieces;

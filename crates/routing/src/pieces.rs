@@ -42,6 +42,12 @@ impl Pieces {
         Pieces { streams: streams.collect(), least: least.max(1) }
     }
 
+    /// One more stream, which begins with nothing of its own. Its number.
+    pub fn add_stream(&mut self) -> usize {
+        self.streams.push(Stream::default());
+        self.streams.len() - 1
+    }
+
     /// What a stream fetches next, now that it has all it was given; `fetched` tells how many bytes of its
     /// piece each stream has. `None` if nothing is left for it.
     pub fn next(&mut self, stream: usize, fetched: impl Fn(usize) -> u64) -> Option<Range<u64>> {

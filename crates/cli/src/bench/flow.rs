@@ -2,7 +2,7 @@
 
 use super::machine::{self, Identity};
 use anyhow::{Context, Result};
-use bearing_flow::{Command, Event, FlowServer, Options, Request};
+use bearing_flow::{Command, Event, FlowServer, Options, Replanning, Request};
 use bearing_routing::{FlowId, Place, Read, Selection};
 use bearing_types::Mono;
 use bearing_workload::Seeded;
@@ -99,7 +99,8 @@ fn decide(network: &'static str, hosts: u32, selection: Selection, decisions: u3
         64 => bearing_routing::Shape::mayflower(8.0)?,
         _ => bearing_routing::Shape::fat_tree(16)?,
     };
-    let options = Options { selection, poll_interval: Duration::from_secs(3600), seed: 1 };
+    let options =
+        Options { selection, poll_interval: Duration::from_secs(3600), replanning: Replanning::Off, seed: 1 };
     let mut server = FlowServer::new(Mono::ZERO, Arc::new(shape.topology()), options);
     let wanted = (f64::from(hosts) * FLOWS_EACH) as usize;
     let mut rng = Seeded::new(1);

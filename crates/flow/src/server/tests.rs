@@ -9,7 +9,7 @@ fn server(selection: &str) -> FlowServer {
     FlowServer::new(
         Mono::ZERO,
         topology,
-        Options { selection, poll_interval: Duration::from_secs(1), seed: 1 },
+        Options { selection, poll_interval: Duration::from_secs(1), replanning: Replanning::Off, seed: 1 },
     )
 }
 

@@ -31,14 +31,17 @@ pub fn jobs(experiment: &Experiment) -> Vec<Job> {
     let mut rng = Seeded::new(experiment.seed);
     let (mut placing, mut reading, mut others) = (rng.fork(1), rng.fork(2), rng.fork(3));
     let room = &experiment.room;
-    let files: Vec<Vec<Place>> = (0..experiment.files).map(|_| replicas(room, &mut placing)).collect();
+    let files: Vec<Vec<Place>> =
+        (0..experiment.files * experiment.sets).map(|_| replicas(room, &mut placing)).collect();
     let popularity = Zipf::new(experiment.files, ZIPF);
     let hosts = f64::from(room.topology.places());
     let mut jobs = Vec::new();
     let mut at = 0.0;
     for _ in 0..experiment.reads {
         at += exponential(&mut reading, experiment.rate * hosts);
-        let replicas = files[popularity.rank(&mut reading) as usize].clone();
+        let set = if experiment.sets > 1 { reading.below(experiment.sets) } else { 0 };
+        let file = set * experiment.files + popularity.rank(&mut reading);
+        let replicas = files[file as usize].clone();
         let reader = loop {
             let reader = reader(room, replicas[0], experiment.locality, &mut reading);
             // Who has a replica needs no network.

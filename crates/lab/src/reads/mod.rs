@@ -9,6 +9,7 @@ pub use bound::lower_bound;
 pub use jobs::{Job, jobs};
 pub use world::{Outcome, run};
 
+use bearing_flow::Replanning;
 use bearing_routing::{Selection, Topology};
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,8 +49,11 @@ pub struct Experiment {
     pub bytes: u64,
     /// How many reads there are in all.
     pub reads: usize,
-    /// How many files there are. Not published.
+    /// How many files there are in a set. Not published.
     pub files: u64,
+    /// How many sets there are: each read draws one of them evenly, and within it a file by Zipf. One as
+    /// published; in a larger network more, or three servers would be asked for a share of all reads.
+    pub sets: u64,
     /// Flows of others, if any.
     pub others: Option<Others>,
     /// A stream's next request (published: 32 MB).
@@ -58,6 +62,8 @@ pub struct Experiment {
     pub least: u64,
     /// How long a question to the flow server takes (published: 4 ms).
     pub query: Duration,
+    /// Whether what was chosen may be changed.
+    pub replanning: Replanning,
     /// How often hosts are asked for their counters.
     pub poll_interval: Duration,
     /// Draws begin from here.

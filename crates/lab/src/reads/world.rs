@@ -3,7 +3,7 @@
 
 use super::{Experiment, Job, jobs};
 use bearing_flow::{Background, Command, Counted, Event, FlowServer, Options, Request};
-use bearing_routing::{Choice, FlowId, LinkId, Path, Paths, Pieces, Place, Rate, Shares};
+use bearing_routing::{Choice, FlowId, LinkId, Part, Path, Paths, Pieces, Place, Rate, Shares};
 use bearing_types::Mono;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -22,6 +22,8 @@ pub struct Outcome {
     pub gaps: Vec<f64>,
     /// Bytes that were carried, of all.
     pub carried: f64,
+    /// How often a read under way was given another part.
+    pub redirected: u64,
 }
 
 /// What happens next.
@@ -91,6 +93,7 @@ pub fn run(experiment: &Experiment) -> Outcome {
     let options = Options {
         selection: experiment.selection,
         poll_interval: experiment.poll_interval,
+        replanning: experiment.replanning,
         seed: experiment.seed,
     };
     let capacities = (0..topology.hops() as u32).map(|hop| topology.capacity(LinkId(hop / 2)));
@@ -154,7 +157,7 @@ impl World<'_> {
     fn tell(&mut self, events: impl IntoIterator<Item = Event>) {
         let mut out = Vec::new();
         self.server.step(Mono(self.now), events, &mut out);
-        let mut polled = Vec::new();
+        let (mut polled, mut redirected) = (Vec::new(), Vec::new());
         for command in out {
             match command {
                 Command::Answer(Request(job), choice) => {
@@ -164,8 +167,12 @@ impl World<'_> {
                 Command::Numbered(Request(job), flow) => {
                     self.numbered.insert(job as usize, flow);
                 }
+                Command::Redirect(Request(job), ended, part) => redirected.push((job as usize, ended, part)),
                 Command::Poll(place) => polled.push(place),
             }
+        }
+        for (job, ended, part) in redirected {
+            self.redirect(job, ended, part);
         }
         if !polled.is_empty() {
             let counters: Vec<Event> =
@@ -250,6 +257,54 @@ impl World<'_> {
             };
             self.streams.insert(flow, stream);
             self.fetch_next(flow);
+        }
+    }
+
+    /// A read goes on by another part, at once: the way of the message is not simulated.
+    fn redirect(&mut self, job: usize, ended: Option<FlowId>, part: Part) {
+        self.outcome.redirected += 1;
+        let source = self.jobs[job].replicas[part.replica];
+        // It may not have begun, or be over: the machine hears of that in its own time.
+        let Some(reading) = self.readings.get_mut(&job) else {
+            self.tell([Event::Ended(part.flow)]);
+            return;
+        };
+        let moved = ended.and_then(|flow| self.streams.remove(&flow).map(|stream| (flow, stream)));
+        match moved {
+            Some((flow, mut stream)) => {
+                stream.advance(self.now);
+                self.shares.remove(flow);
+                self.sources[stream.source.0 as usize].retain(|other| *other != flow);
+                reading.streams[stream.index] = part.flow;
+                self.outcome.carried += stream.carried;
+                let moved = Stream { source, carried: 0.0, rate: 0.0, as_of: self.now, ..stream };
+                self.streams.insert(part.flow, moved);
+            }
+            None if ended.is_some() => {
+                self.tell([Event::Ended(part.flow)]);
+                return;
+            }
+            None => {
+                let index = reading.pieces.add_stream();
+                reading.streams.push(part.flow);
+                reading.open += 1;
+                let stream = Stream {
+                    job,
+                    index,
+                    source,
+                    fetched: 0.0,
+                    carried: 0.0,
+                    rate: 0.0,
+                    as_of: self.now,
+                    version: 0,
+                };
+                self.streams.insert(part.flow, stream);
+            }
+        }
+        self.shares.add(part.flow, part.path.0, Rate::UNBOUNDED);
+        self.sources[source.0 as usize].push(part.flow);
+        if ended.is_none() {
+            self.fetch_next(part.flow);
         }
     }
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::reads::{Others, Room};
+use bearing_flow::Replanning;
 use bearing_routing::Shape;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +15,12 @@ fn experiment(selection: &str) -> Experiment {
         bytes: 128 << 20,
         reads: 120,
         files: 100,
+        sets: 1,
         others: None,
         piece: 32 << 20,
         least: 1 << 20,
         query: Duration::from_millis(4),
+        replanning: Replanning::Off,
         poll_interval: Duration::from_secs(1),
         seed: 3,
     }
