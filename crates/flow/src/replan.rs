@@ -1,8 +1,8 @@
 //! Reads under way that would end sooner by other replicas or paths. Beyond the paper, which never changes
 //! what it has chosen.
 //!
-//! When flows have ended, the reads that will take longest are looked at: a further replica may be added, or a
-//! part moved to another one. Churn is bounded: only what saves enough is changed, a part stays where it is
+//! When flows have ended, the reads that will take longest are looked at: a further replica may be added, or
+//! a part moved to another one. Churn is bounded: only what saves enough is changed, a part stays where it is
 //! while its estimates are frozen, and a read is changed a few times at most.
 
 use bearing_routing::{Carrier, Estimates, FlowId, Part, Paths, Rate, Read};

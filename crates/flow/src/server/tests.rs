@@ -4,12 +4,16 @@ use bearing_routing::Shape;
 const SECOND: u64 = 1_000_000_000;
 
 fn server(selection: &str) -> FlowServer {
+    server_with(selection, Replanning::Off)
+}
+
+fn server_with(selection: &str, replanning: Replanning) -> FlowServer {
     let topology = Arc::new(Shape::mayflower(8.0).unwrap().topology());
     let selection = selection.parse().unwrap();
     FlowServer::new(
         Mono::ZERO,
         topology,
-        Options { selection, poll_interval: Duration::from_secs(1), replanning: Replanning::Off, seed: 1 },
+        Options { selection, poll_interval: Duration::from_secs(1), replanning, seed: 1 },
     )
 }
 
@@ -119,4 +123,41 @@ fn a_read_that_nobody_ends_is_forgotten() {
         stepped(&mut server, 200 * SECOND + step * SECOND, []);
     }
     assert_eq!((server.estimates().count(), server.flows.len()), (0, 0));
+}
+
+/// Host 1 sends to host 2 of its rack until it has ended; a read from host 1 or far away begins meanwhile.
+fn read_beside_another(replanning: Replanning) -> (FlowServer, FlowId, Choice) {
+    let mut server = server_with("mayflower-b", replanning);
+    let path = server.paths.between(Place(1), Place(2)).iter().next().unwrap().path();
+    let noticed = Background { source: Place(1), target: Place(2), path, bytes: Some(1 << 30) };
+    let commands = stepped(&mut server, 1, [Event::Noticed(Request(1), noticed)]);
+    let Some(Command::Numbered(_, other)) = commands.first() else { panic!("{commands:?}") };
+    let other = *other;
+    let choice = chosen(&stepped(&mut server, 2, [ask(0, &[1, 40])]));
+    assert_eq!(choice.parts[0].replica, 1, "it begins far away");
+    (server, other, choice)
+}
+
+#[test]
+fn a_read_under_way_gets_another_replica_when_that_has_become_free() {
+    let (mut server, other, choice) = read_beside_another(Replanning::On);
+    // Within a second estimates are frozen, and a part stays; but one may be added.
+    let commands = stepped(&mut server, SECOND / 10, [Event::Ended(other)]);
+    let redirected = commands.iter().find_map(|command| match command {
+        Command::Redirect(Request(7), ended, part) => Some((*ended, part.clone())),
+        _ => None,
+    });
+    let (ended, part) = redirected.expect("half of the time is saved");
+    assert_eq!((ended, part.replica), (None, 0));
+    // Both ends are told in the end, and nothing is left.
+    let ends = [choice.parts[0].flow, part.flow].map(Event::Ended);
+    stepped(&mut server, SECOND, ends);
+    assert_eq!((server.estimates().count(), server.readings.len(), server.flows.len()), (0, 0, 0));
+}
+
+#[test]
+fn a_read_under_way_stays_where_it_is_unless_re_planning_is_on() {
+    let (mut server, other, _) = read_beside_another(Replanning::Off);
+    let commands = stepped(&mut server, 2 * SECOND, [Event::Ended(other)]);
+    assert!(!commands.iter().any(|command| matches!(command, Command::Redirect(..))));
 }

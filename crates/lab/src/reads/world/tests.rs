@@ -28,11 +28,14 @@ fn experiment(selection: &str) -> Experiment {
 
 #[test]
 fn every_byte_is_carried_and_no_read_is_faster_than_its_link() {
-    for selection in bearing_routing::SELECTIONS {
-        let experiment = experiment(selection.name());
+    let all = bearing_routing::SELECTIONS.iter().map(|selection| (selection, Replanning::Off));
+    let replanned = ["mayflower-b", "mayflower-n"].map(|name| name.parse().unwrap());
+    for (selection, replanning) in all.chain(replanned.iter().map(|selection| (selection, Replanning::On))) {
+        let experiment = Experiment { replanning, ..experiment(selection.name()) };
         let outcome = run(&experiment);
         assert_eq!(outcome.reads.len(), 120);
         let all = 120.0 * experiment.bytes as f64;
+        assert_eq!(outcome.redirected > 0, replanning == Replanning::On, "{}", selection.name());
         assert!((outcome.carried - all).abs() < all * 1e-6, "{}: {}", selection.name(), outcome.carried);
         let least = experiment.bytes as f64 * 8.0 / 1e9;
         assert!(outcome.reads.iter().all(|seconds| *seconds >= least), "{}", selection.name());
