@@ -71,6 +71,8 @@ pub enum Event {
     Noticed(Request, Background),
     /// What the flows that a host sends have carried.
     Counters(Place, Vec<Counted>),
+    /// What a data server's disk gives in all, or `None`: more than its link carries.
+    Disk(Place, Option<Rate>),
     /// All of this has failed, and nothing else.
     Failed(BTreeSet<LinkId>, BTreeSet<SwitchId>),
 }
@@ -152,6 +154,11 @@ impl FlowServer {
                 Event::Ended(flow) => self.on_ended(now, flow),
                 Event::Noticed(request, flow) => self.on_noticed(now, request, flow, out),
                 Event::Counters(host, counted) => self.on_counters(now, host, &counted),
+                Event::Disk(place, rate) => {
+                    if place.0 < self.paths.topology().places() {
+                        self.estimates.set_disk(place, rate);
+                    }
+                }
                 Event::Failed(links, switches) => self.paths.fail(links, switches),
             }
         }

@@ -161,3 +161,14 @@ fn a_read_under_way_stays_where_it_is_unless_re_planning_is_on() {
     let commands = stepped(&mut server, 2 * SECOND, [Event::Ended(other)]);
     assert!(!commands.iter().any(|command| matches!(command, Command::Redirect(..))));
 }
+
+#[test]
+fn a_host_with_a_slow_disk_is_avoided_until_it_is_fast_again() {
+    let mut server = server("mayflower-b");
+    let slow = Event::Disk(Place(1), Some(Rate::bits(100_000_000)));
+    let choice = chosen(&stepped(&mut server, 1, [slow, ask(0, &[1, 40])]));
+    assert_eq!(choice.parts[0].replica, 1);
+    stepped(&mut server, 2, [Event::Ended(choice.parts[0].flow)]);
+    let events = [Event::Disk(Place(1), None), Event::Disk(Place(u32::MAX), None), ask(0, &[1, 40])];
+    assert_eq!(chosen(&stepped(&mut server, 3, events)).parts[0].replica, 0);
+}

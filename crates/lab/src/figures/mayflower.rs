@@ -2,10 +2,10 @@
 
 use super::Effort;
 use crate::figure::{Claim, Figure, Seen, Series};
-use crate::reads::{Experiment, Others, Outcome, Room, jobs, lower_bound, run};
+use crate::reads::{Experiment, Others, Outcome, Room, SlowDisks, jobs, lower_bound, run};
 use crate::statistics::{Interval, mean, percentile};
 use bearing_flow::Replanning;
-use bearing_routing::{Shape, Wiring};
+use bearing_routing::{Rate, Shape, Wiring};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +38,7 @@ fn experiment(case: &str, effort: Effort) -> Experiment {
         files: 500,
         sets: 1,
         others: None,
+        slow_disks: None,
         piece: 32_000_000,
         least: 1_000_000,
         // Who asks nobody waits for nobody.
@@ -364,6 +365,32 @@ pub fn hosts(name: &str, effort: Effort) -> Figure {
     for (index, hosts) in HOSTS.iter().enumerate() {
         let over = figure.y(P, index) / figure.y("lower bound", index);
         figure.see(format!("mean of mayflower-p over the lower bound at {hosts} hosts"), over, "");
+    }
+    figure
+}
+
+/// Slow disks, which the flow server is told of or not.
+pub fn slow_disks(name: &str, effort: Effort) -> Figure {
+    let xs = [0.0, 4.0, 8.0, 16.0];
+    let cases = [
+        ("mayflower-p, told", P, true),
+        ("mayflower-p, not told", P, false),
+        ("nearest-ecmp", "nearest-ecmp", false),
+    ];
+    let series = cases.map(|(scheme, selection, is_reported)| {
+        let intervals = xs.map(|count| {
+            let every = if count > 0.0 { (64.0 / count) as u32 } else { u32::MAX };
+            let slow_disks =
+                (count > 0.0).then_some(SlowDisks { every, rate: Rate::bits(200_000_000), is_reported });
+            let experiment = Experiment { slow_disks, ..experiment(selection, effort) };
+            mean_of(&runs(&experiment, effort), |outcome| &outcome.reads)
+        });
+        line(scheme, &xs, &intervals)
+    });
+    let mut figure = figure(name, effort, "hosts of 64 whose disks give 200 Mb/s", series.into());
+    for (index, count) in xs.iter().enumerate().skip(1) {
+        let ratio = figure.y("mayflower-p, told", index) / figure.y("mayflower-p, not told", index);
+        figure.see(format!("told over not told, {count} slow disks"), ratio, "");
     }
     figure
 }

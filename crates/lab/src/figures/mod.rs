@@ -42,5 +42,10 @@ pub const FIGURES: &[Known] = &[
     Known { name: "mayflower-7", about: "reads beside flows of others", draw: mayflower::figure_7 },
     Known { name: "mayflower-8", about: "completion times by the size of a read", draw: mayflower::figure_8 },
     Known { name: "mayflower-9", about: "Mayflower beside HDFS", draw: mayflower::figure_9 },
+    Known {
+        name: "mayflower-disks",
+        about: "beyond the paper: hosts with slow disks",
+        draw: mayflower::slow_disks,
+    },
     Known { name: "mayflower-hosts", about: "beyond the paper: 64 to 1,024 hosts", draw: mayflower::hosts },
 ];

@@ -10,7 +10,7 @@ pub use jobs::{Job, jobs};
 pub use world::{Outcome, run};
 
 use bearing_flow::Replanning;
-use bearing_routing::{Selection, Topology};
+use bearing_routing::{Rate, Selection, Topology};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +30,17 @@ pub struct Room {
 pub struct Others {
     /// Flows a second that begin, for each host.
     pub rate: f64,
+    /// Whether the flow server is told of them.
+    pub is_reported: bool,
+}
+
+/// Hosts whose disks are slower than their links: every so many-th one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlowDisks {
+    /// The distance between two of them. At least 1.
+    pub every: u32,
+    /// What such a disk gives in all.
+    pub rate: Rate,
     /// Whether the flow server is told of them.
     pub is_reported: bool,
 }
@@ -56,6 +67,8 @@ pub struct Experiment {
     pub sets: u64,
     /// Flows of others, if any.
     pub others: Option<Others>,
+    /// Slow disks, if any.
+    pub slow_disks: Option<SlowDisks>,
     /// A stream's next request (published: 32 MB).
     pub piece: u64,
     /// Of a piece under way, half is taken by who is free when this is left twice.

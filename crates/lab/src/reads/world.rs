@@ -3,7 +3,7 @@
 
 use super::{Experiment, Job, jobs};
 use bearing_flow::{Background, Command, Counted, Event, FlowServer, Options, Request};
-use bearing_routing::{Choice, FlowId, LinkId, Part, Path, Paths, Pieces, Place, Rate, Shares};
+use bearing_routing::{Choice, FlowId, Hop, LinkId, Part, Path, Paths, Pieces, Place, Rate, Shares};
 use bearing_types::Mono;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -96,7 +96,9 @@ pub fn run(experiment: &Experiment) -> Outcome {
         replanning: experiment.replanning,
         seed: experiment.seed,
     };
-    let capacities = (0..topology.hops() as u32).map(|hop| topology.capacity(LinkId(hop / 2)));
+    let links = (0..topology.hops() as u32).map(|hop| topology.capacity(LinkId(hop / 2)));
+    let disks = (0..topology.places()).map(|place| disk(experiment, Place(place)).unwrap_or(Rate::UNBOUNDED));
+    let capacities = links.chain(disks);
     let jobs = jobs(experiment);
     let mut world = World {
         experiment,
@@ -116,6 +118,10 @@ pub fn run(experiment: &Experiment) -> Outcome {
         jobs,
         outcome: Outcome::default(),
     };
+    if experiment.slow_disks.is_some_and(|slow| slow.is_reported) {
+        let places = (0..experiment.room.topology.places()).map(Place);
+        world.tell(places.map(|place| Event::Disk(place, disk(experiment, place))));
+    }
     world.run();
     let others = |is_others: bool| {
         let of = |(job, took): (&Job, &f64)| (job.is_others == is_others).then_some(*took);
@@ -124,7 +130,20 @@ pub fn run(experiment: &Experiment) -> Outcome {
     Outcome { reads: others(false), others: others(true), ..world.outcome }
 }
 
+/// What a host's disk gives, if it is slow.
+fn disk(experiment: &Experiment, place: Place) -> Option<Rate> {
+    let slow = experiment.slow_disks.filter(|slow| place.0.is_multiple_of(slow.every));
+    slow.map(|slow| slow.rate)
+}
+
 impl World<'_> {
+    /// What a stream crosses: the disk, numbered behind all hops, and its path. Others' flows need no disk.
+    fn crossed(&self, job: usize, source: Place, path: Path) -> Vec<Hop> {
+        let disk = Hop::numbered(self.paths.topology().hops() as u32 + source.0);
+        let disk = (!self.jobs[job].is_others).then_some(disk);
+        disk.into_iter().chain(path.0).collect()
+    }
+
     fn run(&mut self) {
         for index in 0..self.jobs.len() {
             self.at(self.jobs[index].at, Next::Arrive(index));
@@ -243,7 +262,8 @@ impl World<'_> {
         let open = streams.len();
         self.readings.insert(job, Reading { pieces, streams, first_end: None, open });
         for (index, (flow, source, path, _)) in parts.into_iter().enumerate() {
-            self.shares.add(flow, path.0, Rate::UNBOUNDED);
+            let crossed = self.crossed(job, source, path);
+            self.shares.add(flow, crossed, Rate::UNBOUNDED);
             self.sources[source.0 as usize].push(flow);
             let stream = Stream {
                 job,
@@ -301,7 +321,8 @@ impl World<'_> {
                 self.streams.insert(part.flow, stream);
             }
         }
-        self.shares.add(part.flow, part.path.0, Rate::UNBOUNDED);
+        let crossed = self.crossed(job, source, part.path);
+        self.shares.add(part.flow, crossed, Rate::UNBOUNDED);
         self.sources[source.0 as usize].push(part.flow);
         if ended.is_none() {
             self.fetch_next(part.flow);

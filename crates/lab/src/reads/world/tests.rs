@@ -17,6 +17,7 @@ fn experiment(selection: &str) -> Experiment {
         files: 100,
         sets: 1,
         others: None,
+        slow_disks: None,
         piece: 32 << 20,
         least: 1 << 20,
         query: Duration::from_millis(4),
