@@ -3,13 +3,16 @@
 use crate::replan::{LOOKED_AT_MAX, Reading};
 use bearing_placement::Draws;
 use bearing_routing::{
-    Choice, Estimates, FlowId, HostLoads, LinkId, Part, Path, Paths, Place, Rate, Read, Selection, SwitchId,
-    Topology,
+    Choice, Estimates, FLOWS_MAX, FlowId, HostLoads, LinkId, Part, Path, Paths, Place, Rate, Read, Selection,
+    SwitchId, Topology,
 };
 use bearing_types::Mono;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// No flow counts as larger than this, a PiB: one absurd number would outweigh all others.
+const BYTES_MAX: u64 = 1 << 50;
 
 /// Whether reads under way are moved to other replicas and paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +85,8 @@ pub enum Event {
 pub enum Command {
     /// An answer: what was chosen, or `None` if no replica can be reached.
     Answer(Request, Option<Choice>),
-    /// The number of a flow of others.
-    Numbered(Request, FlowId),
+    /// The number of a flow of others, or `None` if its ends are not in the network.
+    Numbered(Request, Option<FlowId>),
     /// A read goes on by this part too, or in place of the flow that is named.
     Redirect(Request, Option<FlowId>, Part),
     /// A host's counters are wanted.
@@ -190,6 +193,7 @@ impl FlowServer {
 
     fn on_ask(&mut self, now: Mono, request: Request, read: &Read, out: &mut Vec<Command>) {
         let draw = self.draws.draw();
+        let read = &Read { bytes: read.bytes.min(BYTES_MAX), ..read.clone() };
         let selection = self.options.selection;
         let (paths, estimates) = (&mut self.paths, &mut self.estimates);
         let choice = selection.choose(now, read, paths, estimates, &self.loads, draw);
@@ -206,6 +210,12 @@ impl FlowServer {
     }
 
     fn note(&mut self, now: Mono, flow: FlowId, source: Place, target: Place, request: Option<Request>) {
+        // Who never tells the end of anything has a bounded memory of ours: the oldest is forgotten.
+        if self.flows.len() >= FLOWS_MAX
+            && let Some((oldest, _)) = self.flows.first_key_value()
+        {
+            self.on_ended(now, *oldest);
+        }
         self.flows.insert(flow, Ends { source, target, request, bytes: 0, at: now });
         self.sent[source.0 as usize].insert(flow);
     }
@@ -224,12 +234,17 @@ impl FlowServer {
     }
 
     fn on_noticed(&mut self, now: Mono, request: Request, noticed: Background, out: &mut Vec<Command>) {
+        if noticed.source.max(noticed.target).0 >= self.paths.topology().places() {
+            out.push(Command::Numbered(request, None));
+            return;
+        }
+        let bytes = noticed.bytes.map(|bytes| bytes.min(BYTES_MAX));
         let carriers = self.estimates.carriers_of(&noticed.path);
         // Until it was measured it is taken to have what a new flow would get.
         let price = self.estimates.price(now, &carriers, &[]);
-        let (flow, _) = self.estimates.attempt(now, carriers, noticed.bytes, price.rate);
+        let (flow, _) = self.estimates.attempt(now, carriers, bytes, price.rate);
         self.note(now, flow, noticed.source, noticed.target, None);
-        out.push(Command::Numbered(request, flow));
+        out.push(Command::Numbered(request, Some(flow)));
     }
 
     fn on_counters(&mut self, now: Mono, host: Place, counted: &[Counted]) {

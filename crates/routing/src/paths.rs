@@ -108,8 +108,12 @@ impl Paths {
         }
     }
 
-    /// The shortest paths from one host to another.
+    /// The shortest paths from one host to another. To and from hosts that are not in the network there are
+    /// none.
     pub fn between(&mut self, source: Place, target: Place) -> Routes {
+        if source.max(target).0 >= self.topology.places() {
+            return Routes { parts: Vec::new(), is_local: false };
+        }
         if source == target {
             return Routes { parts: Vec::new(), is_local: true };
         }
@@ -278,6 +282,13 @@ mod tests {
                 assert!(seen.insert(hops));
             }
         }
+    }
+
+    #[test]
+    fn hosts_that_are_not_there_are_not_reached() {
+        let mut paths = paths(&Shape::two_tiers(2, 2).unwrap());
+        let count = |paths: &mut Paths, source, target| paths.between(Place(source), Place(target)).count();
+        assert_eq!((count(&mut paths, 0, 4), count(&mut paths, 4, 0), count(&mut paths, 9, 9)), (0, 0, 0));
     }
 
     #[test]

@@ -82,7 +82,7 @@ fn a_flow_of_others_is_avoided_once_it_was_noticed() {
     let path = server.paths.between(Place(20), Place(21)).iter().next().unwrap().path();
     let noticed = Background { source: Place(20), target: Place(21), path, bytes: None };
     let commands = stepped(&mut server, 1, [Event::Noticed(Request(1), noticed)]);
-    let Some(Command::Numbered(Request(1), flow)) = commands.first() else { panic!("{commands:?}") };
+    let Some(Command::Numbered(Request(1), Some(flow))) = commands.first() else { panic!("{commands:?}") };
     let choice = chosen(&stepped(&mut server, 2, [ask(0, &[20, 40])]));
     assert_eq!(choice.parts[0].replica, 1);
     assert_eq!(server.estimates().rate(*flow), Some(topology.capacity(LinkId(0))));
@@ -131,7 +131,7 @@ fn read_beside_another(replanning: Replanning) -> (FlowServer, FlowId, Choice) {
     let path = server.paths.between(Place(1), Place(2)).iter().next().unwrap().path();
     let noticed = Background { source: Place(1), target: Place(2), path, bytes: Some(1 << 30) };
     let commands = stepped(&mut server, 1, [Event::Noticed(Request(1), noticed)]);
-    let Some(Command::Numbered(_, other)) = commands.first() else { panic!("{commands:?}") };
+    let Some(Command::Numbered(_, Some(other))) = commands.first() else { panic!("{commands:?}") };
     let other = *other;
     let choice = chosen(&stepped(&mut server, 2, [ask(0, &[1, 40])]));
     assert_eq!(choice.parts[0].replica, 1, "it begins far away");
@@ -171,4 +171,40 @@ fn a_host_with_a_slow_disk_is_avoided_until_it_is_fast_again() {
     stepped(&mut server, 2, [Event::Ended(choice.parts[0].flow)]);
     let events = [Event::Disk(Place(1), None), Event::Disk(Place(u32::MAX), None), ask(0, &[1, 40])];
     assert_eq!(chosen(&stepped(&mut server, 3, events)).parts[0].replica, 0);
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_answered_and_harm_nobody() {
+    let mut server = server_with("mayflower-p", Replanning::On);
+    let nowhere =
+        chosen_or_none(&stepped(&mut server, 1, [ask(64, &[1]), ask(0, &[64, u32::MAX]), ask(99, &[99])]));
+    assert_eq!(nowhere, [None, None, None]);
+    let noticed = Background { source: Place(64), target: Place(0), path: Path::default(), bytes: None };
+    let commands = stepped(&mut server, 2, [Event::Noticed(Request(3), noticed)]);
+    assert!(commands.contains(&Command::Numbered(Request(3), None)));
+    // A read of all bytes there can be does not keep others from their nearest replica.
+    let replicas = vec![Place(1)];
+    let absurd = Read { reader: Place(2), replicas, bytes: u64::MAX };
+    let commands = stepped(&mut server, 3, [Event::Ask(Request(4), absurd), ask(0, &[5])]);
+    assert_eq!(chosen(&commands).parts.len(), 1);
+    assert!(server.estimates().flows().all(|(_, rate, _)| rate.bytes().is_finite()));
+    assert!(server.estimates().remaining(Mono(3), FlowId(0)).unwrap() <= BYTES_MAX as f64);
+}
+
+fn chosen_or_none(commands: &[Command]) -> Vec<Option<Choice>> {
+    let answer = |command: &Command| match command {
+        Command::Answer(_, choice) => Some(choice.clone()),
+        _ => None,
+    };
+    commands.iter().filter_map(answer).collect()
+}
+
+#[test]
+fn who_ends_nothing_gets_a_bounded_memory() {
+    let mut server = server("mayflower-b");
+    for number in 0..FLOWS_MAX as u64 + 10 {
+        stepped(&mut server, 1 + number, [ask((number % 60) as u32, &[(number % 60) as u32])]);
+    }
+    assert_eq!((server.flows.len(), server.readings.len()), (FLOWS_MAX, 1));
+    assert!(server.estimates().count() <= FLOWS_MAX);
 }

@@ -184,7 +184,7 @@ impl World<'_> {
                     self.choices.insert(job as usize, choice);
                 }
                 Command::Numbered(Request(job), flow) => {
-                    self.numbered.insert(job as usize, flow);
+                    self.numbered.insert(job as usize, flow.expect("its ends are in the network"));
                 }
                 Command::Redirect(Request(job), ended, part) => redirected.push((job as usize, ended, part)),
                 Command::Poll(place) => polled.push(place),
