@@ -125,7 +125,7 @@ impl FlowServer {
     /// Over a network in which nothing flows.
     pub fn new(now: Mono, topology: Arc<Topology>, options: Options) -> FlowServer {
         FlowServer {
-            estimates: Estimates::new(&topology),
+            estimates: options.selection.estimates(&topology),
             loads: HostLoads::new(&topology),
             flows: BTreeMap::new(),
             readings: BTreeMap::new(),

@@ -11,7 +11,7 @@ use crate::host_loads::HostLoads;
 use crate::paths::{Path, Paths, Route, Routes};
 use crate::rate::Rate;
 use crate::shares::FlowId;
-use crate::topology::Place;
+use crate::topology::{Place, Topology};
 use bearing_types::Mono;
 use std::fmt;
 use std::str::FromStr;
@@ -58,6 +58,9 @@ const fn selection(
     Selection { name, about, replica, path, parts_max }
 }
 
+/// The selection whose estimates are exact.
+const EXACT: &str = "mayflower-x";
+
 /// All selections, the default first.
 pub const SELECTIONS: &[Selection] = &[
     selection(
@@ -69,6 +72,13 @@ pub const SELECTIONS: &[Selection] = &[
     ),
     selection("mayflower-b", "replica and path that cost least", ReplicaBy::Cost, PathBy::Cost, 1),
     selection("mayflower-n", "as many replicas as pay, beyond the paper", ReplicaBy::Cost, PathBy::Cost, 8),
+    selection(
+        EXACT,
+        "as mayflower-n, by exact shares of all flows, beyond the paper",
+        ReplicaBy::Cost,
+        PathBy::Cost,
+        8,
+    ),
     selection("nearest-ecmp", "the nearest replica, a path by hash", ReplicaBy::Nearest, PathBy::Hash, 1),
     selection("nearest-mf", "the nearest replica, its cheapest path", ReplicaBy::Nearest, PathBy::Cost, 1),
     selection(
@@ -102,6 +112,14 @@ pub const SELECTIONS: &[Selection] = &[
 ];
 
 impl Selection {
+    /// Estimates as it wants them.
+    pub fn estimates(&self, topology: &Topology) -> Estimates {
+        match self.name {
+            EXACT => Estimates::exact(topology),
+            _ => Estimates::new(topology),
+        }
+    }
+
     /// Its name.
     pub fn name(&self) -> &'static str {
         self.name
@@ -231,10 +249,9 @@ impl Selection {
                     best = Some((cost, takes, candidate, price));
                 }
             }
-            let Some((cost, takes, candidate, price)) = best.filter(|best| best.0 < seconds + impact) else {
+            let Some((_, takes, candidate, price)) = best.filter(|best| best.0 < seconds + impact) else {
                 break;
             };
-            debug_assert!(cost >= takes);
             let size = Some(read.bytes);
             let (flow, undone) = estimates.attempt(now, candidate.carriers.clone(), size, price.rate);
             tried.push(Tried { flow, replica: candidate.replica, path: candidate.route.path() });

@@ -3,12 +3,13 @@
 //! Mayflower section IV.B. A new flow gets on each hop the max-min share of one who wants everything, where
 //! the others want what they have; the smallest of these is its rate. Those on its path get their share
 //! beside one who wants that much. Flows elsewhere are not looked at: what that gets wrong is put right by
-//! measured bytes, so errors do not add up. Invariants: rates are finite and not negative; what is reported
+//! measured bytes, so errors do not add up. Beyond the paper they can be exact: then every change is followed
+//! through the whole network, and rates are not those measured. Invariants: rates are finite and not negative; what is reported
 //! of unknown flows changes nothing. This module must not know replicas.
 
 use crate::paths::{Path, Route};
 use crate::rate::Rate;
-use crate::shares::FlowId;
+use crate::shares::{FlowId, Shares};
 use crate::topology::{Hop, LinkId, Place, Topology};
 use bearing_types::Mono;
 use std::collections::BTreeMap;
@@ -124,9 +125,59 @@ pub struct Estimates {
     stamps: Vec<u64>,
     stamp: u64,
     touched: Vec<u32>,
+    /// The shares that rates are, if they are exact.
+    exact: Option<Shares>,
 }
 
+/// The flow that is not there but in a price.
+const TRIAL: FlowId = FlowId(u64::MAX);
+
 impl Estimates {
+    /// As [`Estimates::new`], but exact.
+    pub fn exact(topology: &Topology) -> Estimates {
+        let estimates = Estimates::new(topology);
+        let exact = Some(Shares::new(estimates.capacities.iter().map(|bytes| Rate::of(*bytes))));
+        Estimates { exact, ..estimates }
+    }
+
+    /// What a change has done to the shares is what flows have. Which these are, and what they had.
+    fn follow(&mut self, now: Mono) -> Vec<(u32, f64)> {
+        let Some(shares) = &mut self.exact else { return Vec::new() };
+        let changed: Vec<(FlowId, f64)> =
+            shares.settle().into_iter().map(|id| (id, shares.rate(id).bytes())).collect();
+        let mut before = Vec::with_capacity(changed.len());
+        for (id, rate) in changed {
+            if let Some(slot) = self.by_id.get(&id).copied() {
+                before.push((slot, self.rates[slot as usize]));
+                self.set_rate(now, slot, rate);
+            }
+        }
+        before
+    }
+
+    fn exact_price(&mut self, now: Mono, carriers: &[Carrier], own: &[FlowId]) -> Option<Price> {
+        let shares = self.exact.as_mut()?;
+        shares.add(TRIAL, hops_of(carriers), Rate::UNBOUNDED);
+        let changed = shares.settle();
+        let mut price = Price { rate: shares.rate(TRIAL), impact: 0.0, own_loss: Rate::ZERO };
+        let (mut loss, shares) = (0.0, self.exact.as_ref()?);
+        for id in changed.into_iter().filter(|id| *id != TRIAL) {
+            let Some(slot) = self.by_id.get(&id).copied() else { continue };
+            let (before, after) = (self.rates[slot as usize], shares.rate(id).bytes().max(1.0));
+            if own.contains(&id) {
+                loss += before - after;
+            } else if before > 0.0 {
+                let remaining = self.flow(slot).remaining_at(now, before);
+                price.impact += remaining / after - remaining / before;
+            }
+        }
+        price.own_loss = Rate::of(loss);
+        let shares = self.exact.as_mut()?;
+        shares.remove(TRIAL);
+        shares.settle();
+        Some(price)
+    }
+
     /// Of a network in which nothing flows, and whose disks are faster than its links.
     pub fn new(topology: &Topology) -> Estimates {
         let hops = topology.hops();
@@ -150,6 +201,7 @@ impl Estimates {
             stamps: Vec::new(),
             stamp: 0,
             touched: Vec::new(),
+            exact: None,
         }
     }
 
@@ -176,6 +228,9 @@ impl Estimates {
         let disk = self.disk(place).0 as usize;
         self.capacities[disk] = rate.map_or(f64::MAX, |rate| rate.bytes().max(1.0));
         self.changes += 1;
+        if let Some(shares) = &mut self.exact {
+            shares.set_capacity(Hop::numbered(disk as u32), Rate::of(self.capacities[disk]));
+        }
     }
 
     /// How many flows there are.
@@ -272,6 +327,9 @@ impl Estimates {
     /// What a flow over these carriers would get, and do to others; `own` are flows of the same read, whose
     /// losses are no impact on others.
     pub fn price(&mut self, now: Mono, carriers: &[Carrier], own: &[FlowId]) -> Price {
+        if let Some(price) = self.exact_price(now, carriers, own) {
+            return price;
+        }
         let rate = carriers
             .iter()
             .map(|carrier| {
@@ -324,6 +382,14 @@ impl Estimates {
         size: Option<u64>,
         rate: Rate,
     ) -> (FlowId, Undo) {
+        let id = FlowId(self.next);
+        self.next += 1;
+        if let Some(shares) = &mut self.exact {
+            shares.add(id, hops_of(&carriers), Rate::UNBOUNDED);
+            self.insert(now, id, carriers, size, rate.bytes());
+            let rates = self.follow(now);
+            return (id, Undo { id, rates });
+        }
         self.reduce(&carriers, rate.bytes());
         let touched = std::mem::take(&mut self.touched);
         let mut rates = Vec::with_capacity(touched.len());
@@ -332,16 +398,18 @@ impl Estimates {
             self.set_rate(now, *slot, self.reduced[*slot as usize]);
         }
         self.touched = touched;
-        let id = FlowId(self.next);
-        self.next += 1;
         self.insert(now, id, carriers, size, rate.bytes());
         (id, Undo { id, rates })
     }
 
     /// Takes the last attempt back.
     pub fn undo(&mut self, undo: Undo) {
+        let slot = self.by_id.get(&undo.id).copied();
         self.take_out(undo.id);
-        for (slot, rate) in undo.rates {
+        if let Some(shares) = &mut self.exact {
+            shares.settle();
+        }
+        for (slot, rate) in undo.rates.into_iter().filter(|(other, _)| Some(*other) != slot) {
             self.rates[slot as usize] = rate;
         }
     }
@@ -350,6 +418,10 @@ impl Estimates {
     pub fn lift(&mut self, id: FlowId) -> Lifted {
         let slot = self.by_id.get(&id).copied();
         let rate = slot.map_or(0.0, |slot| std::mem::take(&mut self.rates[slot as usize]));
+        if let Some(shares) = &mut self.exact {
+            shares.remove(id);
+            shares.settle();
+        }
         self.changes += 1;
         Lifted { slot, rate }
     }
@@ -358,6 +430,11 @@ impl Estimates {
     pub fn put_back(&mut self, lifted: Lifted) {
         if let Some(slot) = lifted.slot {
             self.rates[slot as usize] = lifted.rate;
+            let (id, hops) = (self.flow(slot).id, hops_of(&self.flow(slot).carriers));
+            if let Some(shares) = &mut self.exact {
+                shares.add(id, hops, Rate::UNBOUNDED);
+                shares.settle();
+            }
         }
         self.changes += 1;
     }
@@ -417,6 +494,9 @@ impl Estimates {
         for carrier in &flow.carriers {
             self.on[carrier.0 as usize].retain(|other| *other != slot);
         }
+        if let Some(shares) = &mut self.exact {
+            shares.remove(id);
+        }
         self.free.push(slot);
         self.changes += 1;
         Some(flow)
@@ -428,6 +508,10 @@ impl Estimates {
         let Some(ended) = self.take_out(id) else { return false };
         if let Some(size) = ended.size {
             self.mean_bytes += MEAN_WEIGHT * (size as f64 - self.mean_bytes);
+        }
+        if self.exact.is_some() {
+            self.follow(now);
+            return true;
         }
         let mut rising: Vec<u32> = Vec::new();
         for carrier in &ended.carriers {
@@ -482,7 +566,7 @@ impl Estimates {
             self.unknown_reports += 1;
             return;
         };
-        let mean = self.mean_bytes;
+        let (mean, is_exact) = (self.mean_bytes, self.exact.is_some());
         let flow = self.flow_mut(slot);
         let (last, before) = flow.reported;
         // Reports that were overtaken say nothing new.
@@ -492,7 +576,7 @@ impl Estimates {
         if carried > before {
             flow.moved = now;
         }
-        let measured = (now >= flow.frozen_until)
+        let measured = (now >= flow.frozen_until && !is_exact)
             .then(|| Rate::measured(carried - before, now.since(last).as_nanos() as u64));
         flow.reported = (now, carried);
         flow.remaining = flow.size.map_or(mean, |size| size.saturating_sub(carried) as f64);
@@ -520,6 +604,10 @@ impl Estimates {
         }
         over
     }
+}
+
+fn hops_of(carriers: &[Carrier]) -> Vec<Hop> {
+    carriers.iter().map(|carrier| Hop::numbered(carrier.0)).collect()
 }
 
 #[cfg(test)]

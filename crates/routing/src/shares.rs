@@ -68,6 +68,12 @@ impl Shares {
         true
     }
 
+    /// A hop carries so much from now on.
+    pub fn set_capacity(&mut self, hop: Hop, capacity: Rate) {
+        self.hops[hop.index()].capacity = capacity;
+        self.unsettled.push(hop);
+    }
+
     /// What a flow has since the last settling.
     pub fn rate(&self, id: FlowId) -> Rate {
         self.flows.get(&id).map_or(Rate::ZERO, |flow| flow.rate)

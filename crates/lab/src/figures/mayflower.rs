@@ -133,8 +133,17 @@ const MORE: f64 = f64::INFINITY;
 
 /// Mean and distribution of completion times, lambda 0.1.
 pub fn figure_3(name: &str, effort: Effort) -> Figure {
-    let selections =
-        [P, B, "mayflower-n", "sinbad-r-mf", "sinbad-r-ecmp", "nearest-mf", "nearest-ecmp", N_REPLANNED];
+    let selections = [
+        P,
+        B,
+        "mayflower-n",
+        "sinbad-r-mf",
+        "sinbad-r-ecmp",
+        "nearest-mf",
+        "nearest-ecmp",
+        N_REPLANNED,
+        "mayflower-x",
+    ];
     let outcomes: Vec<Vec<Outcome>> =
         selections.iter().map(|selection| runs(&experiment(selection, effort), effort)).collect();
     let means: Vec<f64> =

@@ -171,7 +171,7 @@ fn names_are_those_of_the_list() {
     assert_eq!("mayflower-p".parse::<Selection>(), Ok(SELECTIONS[0]));
     assert_eq!(
         "random".parse::<Selection>().unwrap_err().to_string(),
-        "there is no selection \"random\"; give one of mayflower-p, mayflower-b, mayflower-n, nearest-ecmp, \
-         nearest-mf, sinbad-r-ecmp, sinbad-r-mf, hdfs-ecmp, hdfs-mf"
+        "there is no selection \"random\"; give one of mayflower-p, mayflower-b, mayflower-n, mayflower-x, \
+         nearest-ecmp, nearest-mf, sinbad-r-ecmp, sinbad-r-mf, hdfs-ecmp, hdfs-mf"
     );
 }

@@ -236,4 +236,57 @@ proptest! {
             prop_assert!((believed - true_rate).abs() <= 2.0, "{believed} for {true_rate}");
         }
     }
+
+    /// Exact estimates are the truth at every moment, what was tried and undone or lifted and put back has left
+    /// nothing, and a price is what happens then.
+    #[test]
+    fn exact_estimates_are_the_shares(changes in changes()) {
+        let mut paths = Paths::new(Arc::new(Shape::mayflower(8.0).unwrap().topology()));
+        let topology = paths.topology().clone();
+        let mut estimates = Estimates::exact(&topology);
+        let mut truth = Shares::new((0..topology.hops() as u32).map(|hop| topology.capacity(LinkId(hop / 2))));
+        let mut live: Vec<FlowId> = Vec::new();
+        for change in changes {
+            match change {
+                Change::Begin(source, target, path) if source != target => {
+                    let routes = paths.between(Place(source), Place(target));
+                    let route = routes.iter().nth(path % routes.count()).unwrap();
+                    let carriers = estimates.carriers(Place(source), route);
+                    let (_, undo) = estimates.attempt(at(0), carriers.clone(), None, Rate::ZERO);
+                    estimates.undo(undo);
+                    if let Some(id) = live.first() {
+                        let lifted = estimates.lift(*id);
+                        estimates.price(at(0), &carriers, &[]);
+                        estimates.put_back(lifted);
+                    }
+                    let price = estimates.price(at(0), &carriers, &[]);
+                    let before: BTreeMap<FlowId, Rate> =
+                        estimates.flows().map(|(id, rate, _)| (id, rate)).collect();
+                    let (id, _) = estimates.attempt(at(0), carriers, None, price.rate);
+                    let impact: f64 = before
+                        .iter()
+                        .map(|(id, before)| {
+                            let remaining = estimates.remaining(at(0), *id).unwrap();
+                            estimates.rate(*id).unwrap().seconds_for(remaining) - before.seconds_for(remaining)
+                        })
+                        .sum();
+                    prop_assert!((price.impact - impact).abs() < 1e-6 * impact.abs().max(1.0), "{price:?} {impact}");
+                    prop_assert_eq!(estimates.rate(id), Some(price.rate));
+                    truth.add(id, route.hops().collect(), Rate::UNBOUNDED);
+                    live.push(id);
+                }
+                Change::End(index) if index < live.len() => {
+                    let id = live.swap_remove(index);
+                    estimates.end(at(0), id);
+                    truth.remove(id);
+                }
+                Change::Begin(..) | Change::End(_) | Change::Report => {}
+            }
+            truth.settle();
+            for id in &live {
+                let (believed, rate) = (estimates.rate(*id).unwrap().bytes(), truth.rate(*id).bytes());
+                prop_assert!((believed - rate).abs() <= 1e-6 * rate, "{believed} for {rate}");
+            }
+        }
+    }
 }
