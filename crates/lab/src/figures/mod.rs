@@ -49,3 +49,36 @@ pub const FIGURES: &[Known] = &[
     },
     Known { name: "mayflower-hosts", about: "beyond the paper: 64 to 1,024 hosts", draw: mayflower::hosts },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Too few reads to say anything, but every figure is whole.
+    #[test]
+    fn every_figure_has_its_lines_and_what_was_seen_of_each_claim() {
+        for known in FIGURES {
+            let figure = (known.draw)(known.name, Effort { seeds: 2, reads: 24, seed: 5 });
+            let points = figure.series.iter().flat_map(|series| &series.points);
+            assert!(
+                points.clone().count() > 5 && points.flatten().all(|value| value.is_finite()),
+                "{}",
+                known.name
+            );
+            for (published, ours) in figure.published.iter().zip(&figure.ours) {
+                assert_eq!(published.claim, ours.claim, "{}", known.name);
+            }
+            assert!(figure.published.len() <= figure.ours.len() && !figure.ours.is_empty(), "{}", known.name);
+            assert!(
+                figure.ours.iter().all(|seen| seen.value.is_finite()),
+                "{}: {:?}",
+                known.name,
+                figure.ours
+            );
+            let json = serde_json::to_value(&figure).unwrap();
+            let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
+            let expected = ["commit", "figure", "ours", "published", "seed", "series", "unit", "x", "y"];
+            assert_eq!(keys, expected);
+        }
+    }
+}
