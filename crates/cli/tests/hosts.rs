@@ -11,6 +11,16 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
+// Where the ports of hosts begin, for tests that run at the same time. Each has 20, and as many 100 behind
+// these, on 127.0.0.1 whatever its address is: there it shows metrics.
+const JOINING: u16 = 19_300;
+const CARELESS: u16 = 19_320;
+const CARELESS_OTHER: u16 = 19_340;
+const CARELESS_LATER: u16 = 19_360;
+const TOO_FEW: u16 = 19_380;
+const TWINS: u16 = 19_500;
+const AHEAD: u16 = 19_520;
+
 /// Servers of several hosts, which end with the test.
 struct Hosts {
     /// Only its place: nothing runs there.
@@ -86,7 +96,7 @@ impl Drop for Hosts {
 
 #[test]
 fn hosts_join_by_tokens_that_are_good_once_and_get_copies_of_everything() {
-    let mut hosts = Hosts::new("hosts", 19_300, "127.0.0.1");
+    let mut hosts = Hosts::new("hosts", JOINING, "127.0.0.1");
     let token = hosts.token();
     let told = hosts.join(&token, "h2", "127.0.0.2").ok();
     assert!(told.contains("metadata-2, data-2"), "{told}");
@@ -115,13 +125,13 @@ fn hosts_join_by_tokens_that_are_good_once_and_get_copies_of_everything() {
     // An address that another server has is refused, and the token stays good.
     let token = hosts.token();
     let taken = hosts.join(&token, "h4", "127.0.0.2").refused(1);
-    assert!(taken.contains("127.0.0.2:19301"), "{taken}");
+    assert!(taken.contains(&format!("127.0.0.2:{}", JOINING + 1)), "{taken}");
     hosts.join(&token, "h4", "127.0.0.4").ok();
 }
 
 #[test]
 fn who_waits_for_a_cluster_with_too_few_hosts_is_told_that_and_why() {
-    let hosts = Hosts::new("too-few", 19_440, "127.0.0.1");
+    let hosts = Hosts::new("too-few", TOO_FEW, "127.0.0.1");
     let began = Instant::now();
     let error = bearing(&["fs", "--cluster", &hosts.dir("h1"), "ls", "/"]).refused(3);
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
@@ -133,7 +143,7 @@ fn who_waits_for_a_cluster_with_too_few_hosts_is_told_that_and_why() {
 
 #[test]
 fn a_second_server_by_the_same_name_ends_and_keeps_the_first_from_nothing() {
-    let mut hosts = Hosts::new("twins", 19_700, "127.0.0.1");
+    let mut hosts = Hosts::new("twins", TWINS, "127.0.0.1");
     hosts.join(&hosts.token(), "h2", "127.0.0.2").ok();
     ["metadata-2", "data-2"].iter().for_each(|name| hosts.start("h2", name));
     hosts.await_serving("h2", &["metadata-2", "data-2"]);
@@ -145,7 +155,7 @@ fn a_second_server_by_the_same_name_ends_and_keeps_the_first_from_nothing() {
         assert!(begun.elapsed() < Duration::from_secs(3), "{name}: {:?}", begun.elapsed());
     };
     put("/before");
-    for (name, port) in [("metadata-1", 19_701), ("data-1", 19_702)] {
+    for (name, port) in [("metadata-1", TWINS + 1), ("data-1", TWINS + 2)] {
         // Somebody copies configurations and keys, but no stores.
         let (from, to) = (hosts.place.root().join("h1"), hosts.place.root().join("copied"));
         fs::create_dir_all(to.join(name)).unwrap();
@@ -174,7 +184,10 @@ fn a_second_server_by_the_same_name_ends_and_keeps_the_first_from_nothing() {
     }
     for host in ["h1", "h2"] {
         let status = bearing(&["status", "--dir", &hosts.dir(host)]).ok();
-        assert!(status.contains("127.0.0.1:19701") && !status.contains("127.0.0.3"), "{status}");
+        assert!(
+            status.contains(&format!("127.0.0.1:{}", TWINS + 1)) && !status.contains("127.0.0.3"),
+            "{status}"
+        );
     }
     let read = bearing(&["fs", "--cluster", &hosts.dir("h2"), "cat", "/data-1-7"]).ok();
     assert_eq!(read.len(), 100_000);
@@ -186,7 +199,7 @@ fn a_host_whose_clock_is_a_minute_ahead_says_so_within_three_seconds() {
         eprintln!("SKIPPED: no server can be given another time of day here (faketime is needed)");
         return;
     }
-    let mut hosts = Hosts::new("ahead", 19_740, "127.0.0.1");
+    let mut hosts = Hosts::new("ahead", AHEAD, "127.0.0.1");
     for number in [2, 3] {
         hosts.join(&hosts.token(), &format!("h{number}"), &format!("127.0.0.{number}")).ok();
     }
@@ -211,7 +224,7 @@ fn a_host_whose_clock_is_a_minute_ahead_says_so_within_three_seconds() {
 
 #[test]
 fn what_a_careless_operator_gets_wrong_is_told_within_three_seconds() {
-    let mut hosts = Hosts::new("careless", 19_340, "::1");
+    let mut hosts = Hosts::new("careless", CARELESS, "::1");
     let last = std::cell::Cell::new(Instant::now());
     let timed = |what: &str, ran: Ran, code: i32| {
         let took = last.replace(Instant::now()).elapsed();
@@ -219,9 +232,9 @@ fn what_a_careless_operator_gets_wrong_is_told_within_three_seconds() {
         ran.refused(code)
     };
     // A token of another cluster.
-    let other = Hosts::new("careless-other", 19_380, "127.0.0.1");
+    let other = Hosts::new("careless-other", CARELESS_OTHER, "127.0.0.1");
     let mut token = Token::parse(&other.token()).unwrap();
-    token.servers = vec!["[::1]:19341".parse().unwrap()];
+    token.servers = vec![format!("[::1]:{}", CARELESS + 1).parse().unwrap()];
     last.set(Instant::now());
     let error = timed("another's token", hosts.join(&token.to_text(), "h2", "127.0.0.2"), 1);
     assert!(error.contains("the token is one of another cluster"), "{error}");
@@ -246,7 +259,7 @@ fn what_a_careless_operator_gets_wrong_is_told_within_three_seconds() {
     let (key, others) = ("secrets/cluster.key", PathBuf::from(other.dir("h1")).join("secrets/cluster.key"));
     let error = timed("another family", hosts.join(&hosts.token(), "h2", "127.0.0.2"), 1);
     assert!(error.contains("give an address of IPv6"), "{error}");
-    hosts.port = 19_600;
+    hosts.port = CARELESS_LATER;
     hosts.join(&hosts.token(), "h2", "::1").ok();
     let own = PathBuf::from(hosts.dir("h2")).join(key);
     fs::remove_file(&own).unwrap();
