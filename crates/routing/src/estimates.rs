@@ -4,8 +4,8 @@
 //! the others want what they have; the smallest of these is its rate. Those on its path get their share
 //! beside one who wants that much. Flows elsewhere are not looked at: what that gets wrong is put right by
 //! measured bytes, so errors do not add up. Beyond the paper they can be exact: then every change is followed
-//! through the whole network, and rates are not those measured. Invariants: rates are finite and not negative; what is reported
-//! of unknown flows changes nothing. This module must not know replicas.
+//! through the whole network, and rates are not those measured. Invariants: rates are finite and not
+//! negative; what is reported of unknown flows changes nothing. This module must not know replicas.
 
 use crate::paths::{Path, Route};
 use crate::rate::Rate;

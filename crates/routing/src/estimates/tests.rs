@@ -237,8 +237,8 @@ proptest! {
         }
     }
 
-    /// Exact estimates are the truth at every moment, what was tried and undone or lifted and put back has left
-    /// nothing, and a price is what happens then.
+    /// Exact estimates are the truth at every moment, what was tried and undone or lifted and put back has
+    /// left nothing, and a price is what happens then.
     #[test]
     fn exact_estimates_are_the_shares(changes in changes()) {
         let mut paths = Paths::new(Arc::new(Shape::mayflower(8.0).unwrap().topology()));
