@@ -1,5 +1,6 @@
 //! `lab`: published figures drawn anew, and topologies looked at.
 
+use crate::bench::commit;
 use crate::voice::say;
 use anyhow::{Context, Result, bail};
 use bearing_lab::figure::Figure;
@@ -97,7 +98,7 @@ fn figure(flags: &FigureFlags) -> Result<()> {
         bail!("there is no figure {:?}; give one of {}", flags.name, names.join(", "));
     };
     let mut drawn = known.draw(flags.seed, flags.quick);
-    drawn.commit = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned();
+    drawn.commit = commit();
     if flags.json {
         say!("{}", serde_json::to_string_pretty(&drawn)?)?;
         return Ok(());

@@ -89,7 +89,8 @@ impl Identity {
     }
 }
 
-fn commit() -> String {
+/// The commit of the sources in this directory, with a plus sign when files differ from it.
+pub fn commit() -> String {
     let git = |arguments: &[&str]| {
         let output =
             Command::new("git").args(arguments).output().ok().filter(|output| output.status.success());

@@ -19,6 +19,8 @@ mod schemes;
 mod stat;
 mod tree;
 
+pub use machine::commit;
+
 use crate::server::DaemonFile;
 use anyhow::Result;
 use anywhere::{Tree, TreeWorker};
