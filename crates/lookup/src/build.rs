@@ -8,8 +8,7 @@ use crate::finger::{FingerClient, FingerConfig, FingerServer, Points, Reliabilit
 use crate::machine::Machine;
 use crate::table::{AskFirst, NetworkClient, TableClient, TableServer};
 use bearing_placement::LookupKind;
-use bearing_types::ParameterError;
-use bearing_types::{Mono, ServerId};
+use bearing_types::{Mono, ParameterError, ServerId};
 use std::time::Duration;
 
 /// The coordinator's number among servers. It owns nothing.

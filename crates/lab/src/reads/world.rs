@@ -52,6 +52,11 @@ struct Stream {
 }
 
 impl Stream {
+    /// It has carried nothing yet.
+    fn new(job: usize, index: usize, source: Place, now: u64) -> Stream {
+        Stream { job, index, source, fetched: 0.0, carried: 0.0, rate: 0.0, as_of: now, version: 0 }
+    }
+
     fn advance(&mut self, now: u64) {
         let bytes = self.rate * (now - self.as_of) as f64 / 1e9;
         (self.fetched, self.carried, self.as_of) = (self.fetched + bytes, self.carried + bytes, now);
@@ -265,16 +270,7 @@ impl World<'_> {
             let crossed = self.crossed(job, source, path);
             self.shares.add(flow, crossed, Rate::UNBOUNDED);
             self.sources[source.0 as usize].push(flow);
-            let stream = Stream {
-                job,
-                index,
-                source,
-                fetched: 0.0,
-                carried: 0.0,
-                rate: 0.0,
-                as_of: self.now,
-                version: 0,
-            };
+            let stream = Stream::new(job, index, source, self.now);
             self.streams.insert(flow, stream);
             self.fetch_next(flow);
         }
@@ -308,16 +304,7 @@ impl World<'_> {
                 let index = reading.pieces.add_stream();
                 reading.streams.push(part.flow);
                 reading.open += 1;
-                let stream = Stream {
-                    job,
-                    index,
-                    source,
-                    fetched: 0.0,
-                    carried: 0.0,
-                    rate: 0.0,
-                    as_of: self.now,
-                    version: 0,
-                };
+                let stream = Stream::new(job, index, source, self.now);
                 self.streams.insert(part.flow, stream);
             }
         }

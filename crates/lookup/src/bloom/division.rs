@@ -4,8 +4,7 @@
 //! no two groups remain that would fit into one. A value: the same changes in the same order give the same
 //! division everywhere.
 
-use bearing_types::ServerId;
-use bearing_types::{ParameterError, within};
+use bearing_types::{ParameterError, ServerId, within};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The largest M.

@@ -9,8 +9,7 @@
 
 use crate::bloom::division::{Division, GroupId};
 use crate::bloom::group::{Group, Move};
-use bearing_types::ParameterError;
-use bearing_types::ServerId;
+use bearing_types::{ParameterError, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

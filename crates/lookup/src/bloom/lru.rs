@@ -10,8 +10,7 @@
 
 use crate::bloom::filter::{Bloom, Probe, Shape};
 use crate::query::FileKey;
-use bearing_types::ServerId;
-use bearing_types::{ParameterError, within};
+use bearing_types::{ParameterError, ServerId, within};
 use std::collections::BTreeMap;
 
 /// How much is remembered.

@@ -21,8 +21,7 @@ use crate::bloom::round::{Checking, Round};
 use crate::machine::{Command, Event, Machine};
 use crate::message::Message;
 use crate::query::QueryId;
-use bearing_types::ParameterError;
-use bearing_types::{Mono, ServerId};
+use bearing_types::{Mono, ParameterError, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -6,8 +6,7 @@ use super::points::{Peer, Points, within};
 use crate::machine::{Command, Event, Machine, pass};
 use crate::message::Message;
 use crate::query::Query;
-use bearing_types::{Mono, Position, ServerId};
-use bearing_types::{ParameterError, within as in_bounds};
+use bearing_types::{Mono, ParameterError, Position, ServerId, within as in_bounds};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
