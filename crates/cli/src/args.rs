@@ -7,6 +7,7 @@ use crate::disk::DiskCommand;
 use crate::down::Down;
 use crate::enrol::Enrol;
 use crate::explain::ExplainCommand;
+use crate::flow::FlowCommand;
 use crate::fs::Fs;
 use crate::init::Init;
 use crate::join::{JoinHost, MakeToken};
@@ -65,9 +66,12 @@ pub enum Command {
     /// Show the ring of metadata servers
     #[command(subcommand)]
     Ring(RingCommand),
-    /// Show how a request finds its owner
+    /// Show how a request finds its owner, or from where a file is read
     #[command(subcommand)]
     Explain(ExplainCommand),
+    /// Show what is being read, and which hosts would read a file fastest
+    #[command(subcommand)]
+    Flow(FlowCommand),
     /// Have a switch carry requests to the owners of what they ask for
     #[command(subcommand)]
     Network(NetworkCommand),

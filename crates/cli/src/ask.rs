@@ -69,7 +69,7 @@ pub fn current(layout: &Layout, cluster: &Cluster, patience: Duration) -> Cluste
         match entry.kind {
             ServerKind::Metadata => metadata.push(member),
             ServerKind::Data => data.push(member),
-            ServerKind::Coordinator => {}
+            ServerKind::Coordinator | ServerKind::Flow => {}
         }
     }
     Cluster { metadata, data, ..cluster.clone() }

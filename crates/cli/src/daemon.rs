@@ -7,7 +7,7 @@ use crate::server::{self, DaemonFile};
 use crate::up::{Supervise, supervise_daemon};
 use anyhow::Result;
 use bearing_proto::client::ServerKind;
-use bearing_server::{run_coordinator, run_data, run_metadata};
+use bearing_server::{run_coordinator, run_data, run_flow, run_metadata};
 use clap::Subcommand;
 use std::path::PathBuf;
 
@@ -20,6 +20,8 @@ pub enum DaemonCommand {
     Metadata(DaemonFile),
     /// A data server.
     Data(DaemonFile),
+    /// The flow server, which advises readers.
+    Flow(DaemonFile),
     /// The supervisor of a cluster that was made before.
     #[command(hide = true)]
     Supervise(Supervise),
@@ -40,6 +42,7 @@ pub fn run(command: &DaemonCommand) -> Result<()> {
         DaemonCommand::Coordinator(file) => server::run(ServerKind::Coordinator, file, run_coordinator),
         DaemonCommand::Metadata(file) => server::run(ServerKind::Metadata, file, run_metadata),
         DaemonCommand::Data(file) => server::run(ServerKind::Data, file, run_data),
+        DaemonCommand::Flow(file) => server::run(ServerKind::Flow, file, run_flow),
         DaemonCommand::Supervise(flags) => supervise_daemon(flags),
         DaemonCommand::Guard(flags) => {
             let process = Process { pid: flags.pid, started_ticks: flags.started };

@@ -1,4 +1,6 @@
-//! `explain`: how a request finds its owner.
+//! `explain`: how a request finds its owner, and from where a file is read.
+
+mod read;
 
 use crate::connect;
 use crate::fs::paths::absolute;
@@ -10,6 +12,7 @@ use bearing_mount::MountConfig;
 use bearing_mount::session::LastLink;
 use bearing_server::cluster::DaemonName;
 use clap::{Args, Subcommand};
+use read::Read;
 use serde::Serialize;
 use std::ffi::OsString;
 
@@ -18,6 +21,8 @@ use std::ffi::OsString;
 pub enum ExplainCommand {
     /// Show whom was asked for each part of a path, over whom the request went, and who answered
     Lookup(Lookup),
+    /// Show from which replicas a file would be read now, why, and what the others would cost
+    Read(Read),
 }
 
 const EXAMPLES: &str = "\
@@ -55,7 +60,13 @@ struct Line {
 
 /// Runs `explain`.
 pub fn run(command: &ExplainCommand) -> Result<()> {
-    let ExplainCommand::Lookup(Lookup { target, path }) = command;
+    match command {
+        ExplainCommand::Lookup(flags) => lookup(flags),
+        ExplainCommand::Read(flags) => read::run(flags),
+    }
+}
+
+fn lookup(Lookup { target, path }: &Lookup) -> Result<()> {
     let path = absolute(path)?;
     let config = connect::config(&target.cluster, target.secret.as_deref())?;
     let mount = connect::connect_as(&target.cluster, &MountConfig { tells_lookups: true, ..config })?;

@@ -15,6 +15,7 @@ mod down;
 mod enrol;
 mod explain;
 mod failure;
+mod flow;
 mod fs;
 mod guard;
 mod init;
@@ -75,6 +76,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Top(flags) => top::top(flags),
         Command::Ring(command) => ring::run(command),
         Command::Explain(command) => explain::run(command),
+        Command::Flow(command) => flow::run(command),
         Command::Network(command) => network::run(command),
         Command::Mount(flags) => mount::mount(flags),
         Command::Umount(flags) => mount::umount(flags),

@@ -176,7 +176,7 @@ fn look(layout: &Layout, cluster: &Cluster) -> Result<(View, Option<Tablets>)> {
 
 /// The tablets, unless it is known that nobody runs who could be asked.
 fn tablets(layout: &Layout, cluster: &Cluster, daemons: &[DaemonView]) -> Option<Tablets> {
-    let knows = |daemon: &DaemonView| daemon.kind != "data" && daemon.runs();
+    let knows = |daemon: &DaemonView| !matches!(daemon.kind, "data" | "flow") && daemon.runs();
     if !daemons.iter().any(knows) {
         return None;
     }

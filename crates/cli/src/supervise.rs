@@ -218,7 +218,7 @@ impl Supervisor<'_> {
             let data_left = others.iter().any(|ward| ward.is_of(ServerKind::Data));
             let done_without = |ward: &Ward| match &ward.role {
                 Role::Daemon(DaemonName { kind: ServerKind::Data, .. }) => data_left,
-                Role::Daemon(DaemonName { kind: ServerKind::Metadata, .. }) => true,
+                Role::Daemon(DaemonName { kind: ServerKind::Metadata | ServerKind::Flow, .. }) => true,
                 Role::Daemon(_) | Role::Mount(_) => false,
             };
             let waiting: Vec<String> =

@@ -13,8 +13,9 @@ Examples:
 
 They run /usr/local/bin/bearing on /var/lib/bearing, which `bearing init` and `bearing join` fill.";
 
-const UNITS: [(&str, &str); 3] = [
+const UNITS: [(&str, &str); 4] = [
     ("bearing-coordinator.service", include_str!("../units/bearing-coordinator.service")),
+    ("bearing-flow.service", include_str!("../units/bearing-flow.service")),
     ("bearing-metadata@.service", include_str!("../units/bearing-metadata@.service")),
     ("bearing-data@.service", include_str!("../units/bearing-data@.service")),
 ];

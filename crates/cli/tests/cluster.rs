@@ -23,7 +23,7 @@ fn a_cluster_starts_says_who_runs_and_stops() {
     let status = cluster.status();
     let kinds: Vec<&str> =
         status["daemons"].as_array().unwrap().iter().map(|daemon| daemon["kind"].as_str().unwrap()).collect();
-    assert_eq!(kinds, ["coordinator", "metadata", "metadata", "data", "data"]);
+    assert_eq!(kinds, ["coordinator", "metadata", "metadata", "data", "data", "flow"]);
     for daemon in status["daemons"].as_array().unwrap() {
         for key in ["kind", "id", "pid", "address", "state"] {
             assert!(!daemon[key].is_null(), "{daemon}");
@@ -355,7 +355,7 @@ fn a_newer_description_of_the_cluster_is_refused() {
     let (_cluster, ran) = up_after("newer-cluster", |cluster| {
         let path = cluster.file("cluster.toml");
         let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text.replace("format = 4", "format = 9")).unwrap();
+        fs::write(&path, text.replace("format = 5", "format = 9")).unwrap();
     });
     assert!(ran.refused(1).contains("format version 9"));
 }

@@ -8,7 +8,7 @@
 
 use crate::context::{Context, State};
 use crate::event::{Command, Invalidation, Note};
-use crate::operation::{Answer, OpenFile, Operation};
+use crate::operation::{Advice, Answer, OpenFile, Operation};
 use crate::state::Phase;
 use bearing_types::{Block, Code, Mono};
 
@@ -80,7 +80,8 @@ fn files_of(operation: &Operation) -> Vec<OpenFile> {
         | Operation::Allocate { file, .. }
         | Operation::Seek { file, .. }
         | Operation::Flush { file }
-        | Operation::Sync { file } => vec![*file],
+        | Operation::Sync { file }
+        | Operation::Advise(Advice::Read { file, .. } | Advice::Rank { file, .. }) => vec![*file],
         Operation::Copy { source, target, .. } => vec![*source, *target],
         Operation::Root
         | Operation::Lookup { .. }
@@ -101,6 +102,7 @@ fn files_of(operation: &Operation) -> Vec<OpenFile> {
         | Operation::Statfs
         | Operation::Extents { .. }
         | Operation::Chunks { .. }
+        | Operation::Advise(Advice::Traffic)
         | Operation::Xattr { .. }
         | Operation::Xattrs { .. }
         | Operation::SetXattr { .. }

@@ -3,7 +3,48 @@
 use crate::mutant::Mutant;
 use bearing_proto::sessions::SessionDescription;
 use bearing_types::{FilesystemId, Squash};
+use std::net::IpAddr;
 use std::time::Duration;
+
+/// How files that are read in order are fetched before they are read. Sizes are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AheadConfig {
+    /// So much of a file has to be read in order first, and to be left.
+    pub after: u64,
+    /// So far ahead at first.
+    pub window_min: u64,
+    /// So far at most: twice what was read in order. Zero: nothing is fetched ahead.
+    pub window_max: u64,
+    /// Bytes held of all files.
+    pub bytes_max: u64,
+    /// So much is planned at a time.
+    pub run_max: u64,
+    /// And fetched at a time.
+    pub piece: u64,
+    /// Pieces under way at the same time, for one run.
+    pub pieces_max: usize,
+    /// The flow server is asked about runs of at least this.
+    pub ask_min: u64,
+    /// It is not waited for longer.
+    pub flow_timeout: Duration,
+}
+
+impl AheadConfig {
+    /// The defaults.
+    pub fn standard() -> AheadConfig {
+        AheadConfig {
+            after: 256 << 10,
+            window_min: 2 << 20,
+            window_max: 16 << 20,
+            bytes_max: 128 << 20,
+            run_max: 64 << 20,
+            piece: 1 << 20,
+            pieces_max: 4,
+            ask_min: 1 << 20,
+            flow_timeout: Duration::from_millis(5),
+        }
+    }
+}
 
 /// See the fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,6 +159,10 @@ pub struct ClientConfig {
     pub appends_max: usize,
     /// Data reads under way at the same time, for one operation.
     pub reads_max: usize,
+    /// What is fetched before it is read.
+    pub ahead: AheadConfig,
+    /// Addresses of this host: servers near to it are read from first.
+    pub addresses: Vec<IpAddr>,
     /// Bytes that one copy from file to file does; the program asks for the rest.
     pub copy_bytes_max: u64,
     /// A data server has to answer within this time.
@@ -191,6 +236,8 @@ impl ClientConfig {
             closed_files_max: 64 << 10,
             appends_max: 8,
             reads_max: 8,
+            ahead: AheadConfig::standard(),
+            addresses: Vec::new(),
             copy_bytes_max: 64 << 20,
             data_timeout: Duration::from_secs(5),
             replica_timeout: Duration::from_secs(1),

@@ -12,7 +12,7 @@ use crate::run::{Awaited, Io, Task, promise};
 use crate::state::files::{Chunks, Files, Renewals};
 use crate::state::lease::{Cache, Leases, Trails};
 use crate::state::lent::Delegations;
-use crate::state::{DataRequests, Locks, Recalls, Requests, Routes, Session};
+use crate::state::{Ahead, DataRequests, FlowRequests, Locks, Recalls, Requests, Routes, Session};
 use bearing_proto::client::LeaseKey;
 use bearing_proto::delegation::{Change, Step};
 use bearing_types::{Block, Name, NodeId, Sequence, ServerId, SessionId};
@@ -32,6 +32,8 @@ pub(crate) struct State {
     pub routes: Routes,
     pub requests: Requests,
     pub data: DataRequests,
+    pub flow: FlowRequests,
+    pub ahead: Ahead,
     pub leases: Leases,
     pub cache: Cache,
     pub trails: Trails,
@@ -57,6 +59,8 @@ impl State {
             routes: Routes::new(),
             requests: Requests::new(),
             data: DataRequests::default(),
+            flow: FlowRequests::default(),
+            ahead: Ahead::new(config.ahead),
             leases: Leases::new(),
             cache: Cache::new(&config),
             trails: Trails::new(),

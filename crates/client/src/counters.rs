@@ -11,6 +11,16 @@ pub struct Counters {
     pub batches: u64,
     /// Sessions that servers ended, each followed by another one.
     pub sessions_lost: u64,
+    /// Bytes of reads that were fetched before they were asked for.
+    pub bytes_read_ahead: u64,
+    /// Questions to the flow server.
+    pub flow_asked: u64,
+    /// Those that it answered in time.
+    pub flow_answered: u64,
+    /// Those that it did not.
+    pub flow_silent: u64,
+    /// Pieces that were fetched from two replicas, because the first took too long.
+    pub pieces_twice: u64,
     /// Operations that began.
     pub operations: u64,
     /// Requests to metadata servers, each counted once.

@@ -29,9 +29,9 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use config::ClientConfig;
+pub use config::{AheadConfig, ClientConfig};
 pub use counters::Counters;
 pub use event::{Command, Event, Invalidation, Note, Target, Transport};
 pub use machine::Client;
 pub use mutant::Mutant;
-pub use operation::{Answer, Found, Listed, OpenFile, Operation, Remaining, SeekTarget, Ticket};
+pub use operation::{Advice, Answer, Found, Listed, OpenFile, Operation, Remaining, SeekTarget, Ticket};

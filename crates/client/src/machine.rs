@@ -80,6 +80,7 @@ impl Client {
                 state.requests.hurry(server, &mut state.io, &mut state.routes);
                 state.greet_again(server);
                 state.data.on_unreachable(server, &mut state.io, &mut state.routes);
+                state.flow.on_unreachable(server, &mut state.io);
             }),
             Event::GiveUp(ticket) => self.context.with(|state| state.locks.give_up(ticket, &mut state.io)),
             Event::Invalidated(number) => {
@@ -154,6 +155,7 @@ impl State {
             Message::OpenStateQuery(open_state_query) => self.on_open_query(from, open_state_query),
             Message::LockFree(free) => self.locks.ask_again(free.wait, &mut self.io),
             Message::DataReply(reply) => self.data.on_reply(reply, attachment, &mut self.io),
+            Message::FlowReply(reply) => self.flow.on_reply(reply, &mut self.io),
             Message::Refused(refusal) => self.on_refusal(refusal),
             Message::Request(_)
             | Message::Recalled(_)
@@ -163,6 +165,7 @@ impl State {
             | Message::Ring(_)
             | Message::Relay(_)
             | Message::Filters(_)
+            | Message::Flow(_)
             | Message::Join(_)
             | Message::Joined(_)
             | Message::Data(_)
@@ -251,6 +254,7 @@ impl Context {
             Operation::Chunks { position, who, from, depth } => {
                 self.chunks(position, &who, from, depth).await
             }
+            Operation::Advise(advice) => self.advise(advice).await,
             Operation::Open { node, who, read, write, truncate, execute } => {
                 self.open_file(node, &who, OpenWish { read, write, truncate, execute }).await
             }

@@ -1,8 +1,10 @@
 //! What the client machine answers to the operations that programs ask of it.
 
 use bearing_proto::client::{ChunkReport, Extent, Handle, QuotaView, StatfsView};
-pub use bearing_proto::operation::{OpenFile, Operation, SeekTarget};
-use bearing_types::{Attributes, Block, ChunkId, Cookie, FileType, Lock, Name};
+use bearing_proto::flow::{FlowBody, FlowError};
+pub use bearing_proto::operation::{Advice, OpenFile, Operation, SeekTarget};
+use bearing_types::{Attributes, Block, ChunkId, Cookie, FileType, Lock, Name, ServerId};
+use std::ops::Range;
 use std::time::Duration;
 
 /// Identifies an operation under way. Chosen by the caller, unique among those under way.
@@ -77,6 +79,15 @@ pub enum Answer {
         extents: Vec<Extent>,
         /// These are all to the end of the file.
         complete: bool,
+    },
+    /// What the flow server says; `None`: there is none, or it does not answer.
+    Advice {
+        /// The part of the file that it is about.
+        range: Range<u64>,
+        /// Who has that, in the order in which it is read without advice.
+        servers: Vec<ServerId>,
+        /// What it says.
+        told: Option<Result<FlowBody, FlowError>>,
     },
     /// A page of chunks.
     Chunks {

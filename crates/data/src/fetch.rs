@@ -67,7 +67,7 @@ fn ask_next(chunks: &Chunks, cx: &mut Cx<'_>, number: u64) {
     let Source { chunk, ref capability, .. } = fetch.wanted.source;
     let (part, capability) = (fetch.wanted.source.part(), capability.clone());
     if server == cx.core.server {
-        return read::read(chunks, cx, Reader::Fetch(number), chunk, (&capability, part));
+        return read::read(chunks, cx, Reader::Fetch(number), chunk, (&capability, part, None));
     }
     let id = cx.ask_id(Asked { chunk, server, what: AskedFor::Fetch(number) });
     let until = cx.mono().after(cx.core.config.fetch_timeout);
@@ -75,7 +75,7 @@ fn ask_next(chunks: &Chunks, cx: &mut Cx<'_>, number: u64) {
         fetch.asked = Some((id, until));
     }
     let FramePart { frame, skip, length } = part;
-    let call = DataCall::Read { capability, frame, skip, length };
+    let call = DataCall::Read { capability, frame, skip, length, flow: None };
     cx.send(server, DataRequest { id, chunk, call }, crate::Payload::default());
 }
 

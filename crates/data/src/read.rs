@@ -9,7 +9,7 @@ use crate::scan::HEADER_BYTES_MAX;
 use crate::scrub;
 use crate::state::{Chunks, Cx, Job, Phase, ReadJob, Reader};
 use bearing_proto::Sender;
-use bearing_proto::data::{DataBody, DataError};
+use bearing_proto::data::{DataBody, DataError, Flow};
 use bearing_proto::frame::{BLOCK_BYTES, FrameHeader, PAYLOAD_BYTES_MAX};
 use bearing_proto::grant::{Capability, FramePart};
 use bearing_seams::{EngineError, EngineResult};
@@ -21,7 +21,7 @@ pub(crate) fn read(
     cx: &mut Cx<'_>,
     reader: Reader,
     id: ChunkId,
-    (capability, part): (&Capability, FramePart),
+    (capability, part, flow): (&Capability, FramePart, Option<Flow>),
 ) {
     let from = match reader {
         Reader::Asker(asker) => asker.from,
@@ -45,9 +45,10 @@ pub(crate) fn read(
     }
     cx.core.reads += 1;
     cx.core.read_bytes += cost;
+    cx.core.flows.begin(cx.now.mono);
     let along = if end <= u64::from(BLOCK_BYTES) { end } else { 0 };
     let length = (u64::from(HEADER_BYTES_MAX) + along).min(limit - part.frame) as u32;
-    let job = ReadJob { reader, chunk: id, part, cost, header: None };
+    let job = ReadJob { reader, chunk: id, part, flow, cost, header: None };
     cx.log(Job::Head(job), LogCommand::Read { chunk: id, offset: part.frame, length });
 }
 
@@ -169,6 +170,12 @@ fn engine_result(
 fn finish(cx: &mut Cx<'_>, job: &ReadJob, result: Result<Vec<u8>, DataError>) {
     cx.core.reads -= 1;
     cx.core.read_bytes -= job.cost;
+    let (now, idle) = (cx.now.mono, cx.core.reads == 0);
+    let bytes = result.as_ref().map_or(0, |bytes| bytes.len() as u64);
+    cx.core.flows.end(now, bytes, idle);
+    if let Some(flow) = job.flow {
+        cx.core.flows.sent(now, flow, bytes);
+    }
     if let Ok(bytes) = &result {
         cx.core.counters.reads += 1;
         cx.core.counters.read_bytes += bytes.len() as u64;

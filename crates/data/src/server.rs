@@ -114,9 +114,9 @@ impl DataServer {
             DataCall::SyncReplica { epoch, committed } => {
                 sync::sync_replica(chunks, cx, asker, id, (epoch, committed));
             }
-            DataCall::Read { capability, frame, skip, length } => {
+            DataCall::Read { capability, frame, skip, length, flow } => {
                 let part = FramePart { frame, skip, length };
-                read::read(chunks, cx, Reader::Asker(asker), id, (&capability, part));
+                read::read(chunks, cx, Reader::Asker(asker), id, (&capability, part, flow));
             }
             DataCall::Fence { epoch } => seal::cut(chunks, cx, asker, id, (epoch, None)),
             DataCall::Seal { epoch, length } => seal::cut(chunks, cx, asker, id, (epoch, Some(length))),
@@ -134,6 +134,7 @@ impl DataServer {
             DataCall::Fetch { offset, length } => copy::fetch(chunks, cx, asker, id, (offset, length)),
             DataCall::Verify { length } => scrub::verify(chunks, cx, asker, id, length),
             DataCall::Ping => ping(cx, asker),
+            DataCall::Counters => counters(cx, asker),
             DataCall::Holds { chunks: asked } => frames::holds(chunks, cx, asker, &asked),
         }
     }
@@ -334,6 +335,15 @@ impl DataServer {
             }
         }
     }
+}
+
+fn counters(cx: &mut Cx<'_>, asker: Asker) {
+    if !matches!(asker.from, Sender::Server(_)) {
+        return cx.refuse(asker, DataError::Capability);
+    }
+    let (now, queued) = (cx.now.mono, cx.core.read_bytes);
+    let told = cx.core.flows.told(now, queued);
+    cx.reply(asker, Ok(told));
 }
 
 fn ping(cx: &mut Cx<'_>, asker: Asker) {

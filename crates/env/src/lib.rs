@@ -1,15 +1,17 @@
 //! The world outside the machines: real clocks, real randomness, secret files and the network.
 //!
-//! Invariants: no policy, nothing here decides when to send; unsafe code only in [`endpoint`]'s and the
-//! clock's small wrappers of system calls. The network must not know what is in a packet, the handshake not
-//! how it travels.
+//! Invariants: no policy, nothing here decides when to send; unsafe code only in [`endpoint`]'s, the clock's
+//! and the addresses' small wrappers of system calls. The network must not know what is in a packet, the
+//! handshake not how it travels.
 
+mod addresses;
 mod clock;
 pub mod endpoint;
 pub mod handshake;
 mod random;
 mod secret;
 
+pub use addresses::own_addresses;
 pub use clock::Clock;
 pub use endpoint::{
     ConnectionId, Counters, DatagramSender, Destination, Endpoint, EndpointError, Incoming, Peer, SendError,

@@ -5,7 +5,11 @@
 //! make a read fail; it never waits, and reads no clock. This crate must not know sockets, files or what a
 //! chunk is.
 
+mod adviser;
 mod replan;
 mod server;
+mod sites;
 
-pub use server::{Background, Command, Counted, Event, FlowServer, Options, Replanning, Request};
+pub use adviser::{Adviser, Said, Say};
+pub use server::{Background, Command, Counted, Event, FlowServer, Offer, Options, Replanning, Request};
+pub use sites::Network;

@@ -3,8 +3,8 @@
 use crate::replan::{LOOKED_AT_MAX, Reading};
 use bearing_placement::Draws;
 use bearing_routing::{
-    Choice, Estimates, FLOWS_MAX, FlowId, HostLoads, LinkId, Part, Path, Paths, Place, Rate, Read, Selection,
-    SwitchId, Topology,
+    Choice, Estimates, FLOWS_MAX, FlowId, HostLoads, LinkId, Part, Path, Paths, Place, Price, Rate, Read,
+    Route, Selection, SwitchId, Topology,
 };
 use bearing_types::Mono;
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,6 +93,19 @@ pub enum Command {
     Poll(Place),
 }
 
+/// A replica and a path that could be chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Offer {
+    /// The index of the replica in the read.
+    pub replica: usize,
+    /// The way from it to the reader.
+    pub path: Path,
+    /// What it would give, and do to others.
+    pub price: Price,
+    /// Flows that cross a link of it, or read from the same disk.
+    pub shared_with: usize,
+}
+
 /// What is known of a flow besides its estimates.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
@@ -145,6 +158,30 @@ impl FlowServer {
     /// When it wants to be stepped at the latest.
     pub fn next_wake(&self) -> Mono {
         self.next_poll.1
+    }
+
+    /// The first of the shortest ways.
+    pub fn route(&mut self, source: Place, target: Place) -> Option<Path> {
+        self.paths.between(source, target).iter().next().map(Route::path)
+    }
+
+    /// What could be chosen for a read, each with its price.
+    pub fn offers(&mut self, now: Mono, read: &Read) -> Vec<Offer> {
+        let mut offers = Vec::new();
+        for (replica, source) in read.replicas.iter().enumerate() {
+            for route in self.paths.between(*source, read.reader).iter() {
+                let carriers = self.estimates.carriers(*source, route);
+                let price = self.estimates.price(now, &carriers, &[]);
+                let shared_with = self.estimates.sharing(&carriers);
+                offers.push(Offer { replica, path: route.path(), price, shared_with });
+            }
+        }
+        offers
+    }
+
+    /// Between which places flows go.
+    pub fn ends(&self) -> impl Iterator<Item = (FlowId, Place, Place)> + '_ {
+        self.flows.iter().map(|(flow, ends)| (*flow, ends.source, ends.target))
     }
 
     /// Takes what has happened, and appends what is to be done.

@@ -400,7 +400,9 @@ impl State {
                 let parent = Handle { node: parent, home: Position(parent.0) };
                 return Ok(Answer::Named(parent, name.unwrap_or_default().to_vec()));
             }
-            Operation::Extents { .. } | Operation::Chunks { .. } => return Err(Code::Unsupported),
+            Operation::Extents { .. } | Operation::Chunks { .. } | Operation::Advise(_) => {
+                return Err(Code::Unsupported);
+            }
             Operation::Quota { .. } => return Ok(Answer::Quota(None)),
             Operation::SetQuota { .. } => return Err(Code::Unsupported),
             Operation::Xattr { .. } => return Err(Code::NoData),

@@ -17,7 +17,7 @@ use crate::kernel_cache::{self, CacheSlot, KernelCache, Patience};
 use crate::post::{Errand, Post};
 use crate::probe::{self, Seen};
 use bearing_client::{Answer, Client, ClientConfig, Event, Note, Operation};
-use bearing_env::{Clock, Endpoint, EndpointError, Incoming, random_u64};
+use bearing_env::{Clock, Endpoint, EndpointError, Incoming, own_addresses, random_u64};
 use bearing_proto::envelope::{Refusal, Versions};
 use bearing_types::{Code, Mono, Outcome, ServerId, SessionId};
 use std::io;
@@ -168,6 +168,7 @@ impl Mount {
             access_times: config.access_times,
             tells_lookups: config.tells_lookups,
             squash: config.enrolment.squash,
+            addresses: own_addresses(),
             ..ClientConfig::standard(config.filesystem)
         };
         Mount::connect_as(config, client)

@@ -3,9 +3,12 @@
 //! Every call blocks until it is done. All calls are made for one user; permission is checked by the servers.
 //! A session may be shared by threads. Paths are bytes, like names.
 
+mod advice;
+
 use crate::caller::Caller;
 pub use crate::path::{LastLink, PathError, Reason};
 use crate::path::{Walker, trim_slashes};
+pub use advice::{NoAdvice, RankError, ReadAdvice};
 use bearing_client::{Found, Listed, OpenFile, Operation, SeekTarget};
 use bearing_proto::client::{
     AttributeChange, Handle, NewNode, QuotaView, RenameMode, StatfsView, XattrChange,

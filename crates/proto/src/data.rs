@@ -5,6 +5,7 @@ use crate::frame::FrameOwner;
 use crate::grant::{Capability, FramePart};
 use bearing_types::{ChunkId, Epoch, NodeId, Position, ServerId};
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 
 /// A request to a data server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +70,8 @@ pub enum DataCall {
         skip: u32,
         /// Payload bytes to give.
         length: u32,
+        /// The flow that it is of, if the flow server has planned it: its bytes are counted for that.
+        flow: Option<Flow>,
     },
     /// From a metadata server: refuse appends under older epochs from now on, and say which of the chunk's
     /// frames are here. First half of sealing. Of a chunk that is sealed already it is said which are whole
@@ -158,7 +161,27 @@ pub enum DataCall {
         /// At most [`CHUNKS_ASKED_MAX`].
         chunks: Vec<(ChunkId, u64)>,
     },
+    /// From the flow server: what has been sent of flows, and what is waiting? The chunk is ignored.
+    Counters,
 }
+
+/// The number of a flow: no flow server gives one twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FlowNumber(pub u64);
+
+/// A flow that the flow server has planned, with all that it has to know of it when it was started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flow {
+    /// Its number.
+    pub number: FlowNumber,
+    /// How many bytes it was planned to carry.
+    pub bytes: u64,
+    /// The reader's host, as the flow server sees it.
+    pub reader: IpAddr,
+}
+
+/// Flows told in one [`DataBody::Counters`]: of more, those that went on last.
+pub const FLOWS_COUNTED_MAX: usize = 4096;
 
 /// Chunks in one [`DataCall::Holds`].
 pub const CHUNKS_ASKED_MAX: usize = 1024;
@@ -321,6 +344,17 @@ pub enum DataBody {
     Lacks {
         /// In the order in which they were asked for.
         chunks: Vec<ChunkId>,
+    },
+    /// What a data server counts for the flow server.
+    Counters {
+        /// Bytes sent of each flow.
+        flows: Vec<(Flow, u64)>,
+        /// Bytes that readers asked for and that are not sent yet.
+        queued: u64,
+        /// Bytes that the disk gave since the start.
+        read: u64,
+        /// Microseconds since the start in which it was asked for any.
+        busy_us: u64,
     },
 }
 

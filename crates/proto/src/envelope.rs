@@ -29,13 +29,13 @@
 //! content and moves nothing: its start ([`Message::Welcome`]), or why it takes none.
 
 use crate::keys::{Key, Mac};
-use crate::{client, clock, coordinator, data, filters, join, peer, relay, replication, ring, ticket};
+use crate::{client, clock, coordinator, data, filters, flow, join, peer, relay, replication, ring, ticket};
 use bearing_types::{ServerId, SessionId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The newest version of the protocol that this program speaks.
-pub const VERSION: u16 = 12;
+pub const VERSION: u16 = 13;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 72;
 /// The largest packet on a stream, in bytes.
@@ -59,8 +59,8 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// What this program speaks. Version 11 is not spoken any more: nothing asks which version was agreed on
-    /// before it sends what only this one knows, and servers of version 11 take no packet with such a
+    /// What this program speaks. Version 12 is not spoken any more: nothing asks which version was agreed on
+    /// before it sends what only this one knows, and servers of version 12 take no packet with such a
     /// message.
     pub const SPOKEN: Versions = Versions { lowest: VERSION, highest: VERSION };
 
@@ -145,6 +145,10 @@ pub enum Message {
     Relay(relay::Relay),
     /// Between metadata servers.
     Filters(filters::FilterMessage),
+    /// To the flow server.
+    Flow(flow::FlowRequest),
+    /// From the flow server.
+    FlowReply(flow::FlowReply),
 }
 
 /// Why a packet was not taken.

@@ -4,6 +4,7 @@
 use crate::client::Call;
 use crate::coordinator::AskCall;
 use crate::data::DataCall;
+use crate::flow::FlowCall;
 
 macro_rules! kinds {
     ($(#[$doc:meta])* $kind:ident of $call:ident { $($variant:ident = $name:literal,)* }) => {
@@ -99,6 +100,7 @@ kinds! {
         Gather = "gather",
         AppendFrom = "append_from",
         Holds = "holds",
+        Counters = "counters",
     }
 }
 
@@ -114,5 +116,16 @@ kinds! {
         Await = "await",
         Metrics = "metrics",
         Holders = "holders",
+    }
+}
+
+kinds! {
+    /// A kind of [`FlowCall`].
+    FlowKind of FlowCall {
+        Plan = "plan",
+        Ended = "ended",
+        Explain = "explain",
+        Rank = "rank",
+        Traffic = "traffic",
     }
 }

@@ -15,6 +15,7 @@ pub mod disk;
 pub mod enrolment;
 pub mod envelope;
 pub mod filters;
+pub mod flow;
 pub mod frame;
 pub mod freshness;
 pub mod grant;

@@ -26,6 +26,8 @@ pub enum ServerKind {
     Data,
     /// The coordinator.
     Coordinator,
+    /// Flows: advises who reads.
+    Flow,
 }
 
 /// The map of tablets and servers.

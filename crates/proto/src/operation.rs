@@ -7,6 +7,7 @@ use bearing_types::{
     Amount, ChunkId, Cookie, Credentials, FileType, Lock, LockOwner, LockRange, LockSpace, Mode, Name,
     Position, SetIds, Squash, XattrName,
 };
+use std::net::IpAddr;
 
 /// An open file of this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,6 +20,29 @@ pub enum SeekTarget {
     Data,
     /// A range that was not, or the end (SEEK_HOLE).
     Hole,
+}
+
+/// What the flow server is asked for people and for programs that place tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// From where would what follows in a file be read, and why?
+    Read {
+        /// The file, open for reading.
+        file: OpenFile,
+        /// From here on.
+        offset: u64,
+        /// By this host; `None`: by this one.
+        reader: Option<IpAddr>,
+    },
+    /// How long would each of these hosts read a file?
+    Rank {
+        /// The file, open for reading.
+        file: OpenFile,
+        /// The hosts.
+        readers: Vec<IpAddr>,
+    },
+    /// What flows now?
+    Traffic,
 }
 
 /// An operation. Directories and files are named by handles that earlier answers gave.
@@ -360,6 +384,8 @@ pub enum Operation {
         /// The directory.
         directory: Handle,
     },
+    /// Asks the flow server.
+    Advise(Advice),
     /// Flushes everything and ends the session.
     End,
 }
@@ -396,6 +422,7 @@ impl Operation {
             | Operation::Seek { .. }
             | Operation::Flush { .. }
             | Operation::Sync { .. }
+            | Operation::Advise(_)
             | Operation::SyncAll
             | Operation::SyncNames
             | Operation::Statfs

@@ -12,7 +12,7 @@ use crate::rate::Rate;
 use crate::shares::{FlowId, Shares};
 use crate::topology::{Hop, LinkId, Place, Topology};
 use bearing_types::Mono;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How long estimates of a new flow, and of those on its path, are not replaced by measured rates: flows need
@@ -287,6 +287,13 @@ impl Estimates {
     /// The sum of estimates over a hop.
     pub fn load(&self, hop: Hop) -> Rate {
         Rate::of(self.on[hop.index()].iter().map(|slot| self.rates[*slot as usize]).sum())
+    }
+
+    /// How many flows cross any of these.
+    pub fn sharing(&self, carriers: &[Carrier]) -> usize {
+        let slots: BTreeSet<u32> =
+            carriers.iter().flat_map(|carrier| &self.on[carrier.0 as usize]).copied().collect();
+        slots.len()
     }
 
     /// As [`Estimates::computed_level`], which it asks only if something has changed. `which` keeps questions

@@ -61,10 +61,21 @@ impl Pieces {
         Some(next)
     }
 
-    /// The last piece of who has most of them.
+    /// The next piece of who has most of them: what one stream begins with is fetched in its order, whoever
+    /// helps.
     fn steal_piece(&mut self) -> Option<Range<u64>> {
         let richest = self.streams.iter_mut().max_by_key(|stream| stream.queue.len())?;
-        richest.queue.pop_back()
+        richest.queue.pop_front()
+    }
+
+    /// Where the next piece begins that nobody has begun, if there is one.
+    pub fn first_left(&self) -> Option<u64> {
+        self.streams.iter().filter_map(|stream| stream.queue.front()).map(|piece| piece.start).min()
+    }
+
+    /// A stream has all of its piece, and may not go on at once.
+    pub fn finish(&mut self, stream: usize) {
+        self.streams[stream].current = None;
     }
 
     /// The second half of what is left of the piece of which most is left.
@@ -115,13 +126,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn who_is_free_takes_the_last_pieces_of_the_other_then_half_of_the_rest() {
+    fn who_is_free_takes_the_next_pieces_of_the_other_then_half_of_the_rest() {
         let mut pieces = Pieces::new([30, 100], 32, 4);
         let none = |_| 0;
         assert_eq!((pieces.next(0, none), pieces.next(1, none)), (Some(0..30), Some(30..62)));
-        assert_eq!(pieces.next(0, none), Some(126..130));
-        assert_eq!(pieces.next(0, none), Some(94..126));
+        assert_eq!(pieces.first_left(), Some(62));
         assert_eq!(pieces.next(0, none), Some(62..94));
+        assert_eq!(pieces.next(0, none), Some(94..126));
+        assert_eq!(pieces.next(0, none), Some(126..130));
         // The other has 10 of its 32 bytes: of the 22 left, the second half.
         assert_eq!(pieces.next(0, |_| 10), Some(51..62));
         assert_eq!(pieces.current(1), Some(30..51));
@@ -139,7 +151,7 @@ mod tests {
         assert!(pieces.fail(1, 10));
         assert_eq!(pieces.next(0, |_| 0), Some(32..64));
         let rest: Vec<_> = std::iter::from_fn(|| pieces.next(0, |_| 0)).collect();
-        assert_eq!(rest, [96..128, 74..96]);
+        assert_eq!(rest, [74..96, 96..128]);
         assert!(pieces.is_done() && !pieces.fail(0, 0));
     }
 

@@ -26,7 +26,7 @@ impl Rate {
     }
 
     /// Bytes a second. What is negative or no number is zero.
-    pub(crate) fn of(bytes: f64) -> Rate {
+    pub fn of(bytes: f64) -> Rate {
         Rate(if bytes > 0.0 { bytes.min(f64::MAX) } else { 0.0 })
     }
 

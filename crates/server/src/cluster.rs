@@ -8,6 +8,7 @@
 //! DIR/coordinator/              config.toml, state, log, and the coordinator's registers
 //! DIR/metadata-1/ ...           config.toml, state, log, and the server's stores
 //! DIR/data-1/ ...
+//! DIR/flow/                     config.toml, state, log
 //! ```
 //!
 //! `cluster.toml` is written once, last of all, when the cluster is made: a directory without it holds no
@@ -26,7 +27,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// The newest format of `cluster.toml` that this program knows.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
 /// The most servers of one kind.
 pub const SERVERS_MAX: u32 = 999;
 
@@ -37,6 +38,8 @@ pub const DATA_COPIES_MAX: u8 = 8;
 
 /// The coordinator's server id.
 pub const COORDINATOR: ServerId = ServerId(1_000_000);
+/// The flow server's id.
+pub const FLOW: ServerId = ServerId(1_000_001);
 /// Data servers are numbered from here, so that their ids differ from those of metadata servers.
 const DATA_BASE: u32 = 1_000;
 
@@ -67,6 +70,9 @@ pub struct Cluster {
     /// Where the network carries requests to, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<Prefix>,
+    /// Where the flow server listens, if there is one. Before format 5 there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow: Option<SocketAddr>,
     /// The metadata servers.
     pub metadata: Vec<Member>,
     /// The data servers.
@@ -138,12 +144,16 @@ impl DaemonName {
     /// The coordinator.
     pub const COORDINATOR: DaemonName = DaemonName { kind: ServerKind::Coordinator, number: 1 };
 
+    /// The flow server.
+    pub const FLOW: DaemonName = DaemonName { kind: ServerKind::Flow, number: 1 };
+
     /// The word for its kind.
     pub fn kind_word(self) -> &'static str {
         match self.kind {
             ServerKind::Metadata => "metadata",
             ServerKind::Data => "data",
             ServerKind::Coordinator => "coordinator",
+            ServerKind::Flow => "flow",
         }
     }
 
@@ -153,6 +163,7 @@ impl DaemonName {
             ServerKind::Metadata => ServerId(self.number),
             ServerKind::Data => ServerId(DATA_BASE + self.number),
             ServerKind::Coordinator => COORDINATOR,
+            ServerKind::Flow => FLOW,
         }
     }
 
@@ -160,6 +171,7 @@ impl DaemonName {
     pub fn of(server: ServerId) -> DaemonName {
         match server {
             COORDINATOR => DaemonName::COORDINATOR,
+            FLOW => DaemonName::FLOW,
             ServerId(id) if id > DATA_BASE => DaemonName { kind: ServerKind::Data, number: id - DATA_BASE },
             ServerId(number) => DaemonName { kind: ServerKind::Metadata, number },
         }
@@ -169,7 +181,7 @@ impl DaemonName {
 impl std::fmt::Display for DaemonName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.kind {
-            ServerKind::Coordinator => write!(f, "coordinator"),
+            ServerKind::Coordinator | ServerKind::Flow => write!(f, "{}", self.kind_word()),
             ServerKind::Metadata | ServerKind::Data => write!(f, "{}-{}", self.kind_word(), self.number),
         }
     }
@@ -234,6 +246,7 @@ impl Cluster {
         let mut all: Vec<Daemon> = self.coordinator.map(coordinator).into_iter().collect();
         all.extend(of(ServerKind::Metadata, &self.metadata));
         all.extend(of(ServerKind::Data, &self.data));
+        all.extend(self.flow.map(|address| Daemon { name: DaemonName::FLOW, address }));
         all
     }
 
@@ -400,6 +413,7 @@ mod tests {
             scheme: Scheme::AnglecutHashed,
             lookup: LookupKind::ClientMap,
             prefix: None,
+            flow: None,
             data_copies: 2,
             metadata_copies: 2,
             coordinator: Some(([127, 0, 0, 1], 7000).into()),
@@ -425,7 +439,7 @@ mod tests {
     #[test]
     fn a_cluster_from_before_copies_of_metadata_has_one() {
         let older =
-            |text: String| text.replace("format = 4", "format = 1").replace("metadata_copies = 2\n", "");
+            |text: String| text.replace("format = 5", "format = 1").replace("metadata_copies = 2\n", "");
         let read = written(&Cluster { id: None, ..cluster() }, older).unwrap();
         assert_eq!(read, Cluster { format: 1, id: None, metadata_copies: 1, ..cluster() });
     }
@@ -433,7 +447,7 @@ mod tests {
     #[test]
     fn a_newer_format_is_refused_by_its_number_even_with_unknown_keys() {
         let error =
-            written(&cluster(), |text| text.replace("format = 4", "format = 7\nshiny = true")).unwrap_err();
+            written(&cluster(), |text| text.replace("format = 5", "format = 7\nshiny = true")).unwrap_err();
         assert!(error.to_string().contains("format version 7"), "{error}");
     }
 

@@ -5,6 +5,7 @@ use crate::cluster::{Cluster, Daemon, DaemonName, Layout};
 use crate::{StartError, toml_file};
 use bearing_engines_etcd::{EtcdMembers, EtcdTls};
 use bearing_proto::client::ServerKind;
+use bearing_routing::{SELECTIONS, Selection};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,9 @@ pub struct DaemonFile {
     /// What only a data server uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<DataLimits>,
+    /// What only the flow server uses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow: Option<FlowLimits>,
 }
 
 impl DaemonFile {
@@ -44,8 +48,9 @@ impl DaemonFile {
     pub fn new(name: DaemonName, etcd: Option<EtcdFile>) -> DaemonFile {
         let metadata = (name.kind == ServerKind::Metadata).then(MetadataLimits::default);
         let data = (name.kind == ServerKind::Data).then(DataLimits::default);
+        let flow = (name.kind == ServerKind::Flow).then(FlowLimits::default);
         let (number, cluster) = (name.number, parent());
-        DaemonFile { number, cluster, address: None, listen: None, metrics: None, etcd, metadata, data }
+        DaemonFile { number, cluster, address: None, listen: None, metrics: None, etcd, metadata, data, flow }
     }
 
     /// Writes it into the daemon's directory.
@@ -129,6 +134,39 @@ impl Default for DataLimits {
     }
 }
 
+/// How the flow server advises.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FlowLimits {
+    /// How replicas and paths are chosen.
+    #[serde(with = "selection_name")]
+    pub selection: Selection,
+    /// The network (docs/formats/topology.md), relative to this file's directory. Without it data servers'
+    /// counters alone decide.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology: Option<PathBuf>,
+}
+
+impl Default for FlowLimits {
+    fn default() -> FlowLimits {
+        FlowLimits { selection: SELECTIONS[0], topology: None }
+    }
+}
+
+mod selection_name {
+    use bearing_routing::{Selection, UnknownSelection};
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(selection: &Selection, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(selection.name())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Selection, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        name.parse().map_err(|error: UnknownSelection| D::Error::custom(error))
+    }
+}
+
 /// Limits of a metadata server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -194,6 +232,8 @@ pub struct DaemonConfig {
     pub metadata: MetadataLimits,
     /// Limits of a data server.
     pub data: DataLimits,
+    /// How a flow server advises.
+    pub flow: FlowLimits,
 }
 
 impl DaemonConfig {
@@ -226,12 +266,12 @@ impl DaemonConfig {
             }
             _ => {}
         }
-        let other = match kind {
-            ServerKind::Metadata => file.data.is_some().then_some("data"),
-            ServerKind::Data => file.metadata.is_some().then_some("metadata"),
-            ServerKind::Coordinator => file.metadata.is_some().then_some("metadata"),
-        };
-        if let Some(other) = other {
+        let tables = [
+            (ServerKind::Metadata, "metadata", file.metadata.is_some()),
+            (ServerKind::Data, "data", file.data.is_some()),
+            (ServerKind::Flow, "flow", file.flow.is_some()),
+        ];
+        if let Some((_, other, _)) = tables.into_iter().find(|(of, _, given)| *given && *of != kind) {
             return Err(complain(format!(
                 "[{other}] is for another kind of server than {}",
                 name.kind_word()
@@ -256,6 +296,7 @@ impl DaemonConfig {
             tracing::warn!("listens on port {} and is reached at port {}", listen.port(), address.port());
         }
         let (metadata, data) = (file.metadata.unwrap_or_default(), file.data.unwrap_or_default());
+        let flow = file.flow.unwrap_or_default();
         Ok(DaemonConfig {
             daemon: Daemon { name, address },
             listen,
@@ -266,6 +307,7 @@ impl DaemonConfig {
             etcd,
             metadata,
             data,
+            flow,
         })
     }
 }
@@ -289,6 +331,7 @@ mod tests {
                 etcd: None,
                 metadata: None,
                 data: None,
+                flow: None,
             }
         );
     }

@@ -75,7 +75,7 @@ pub fn registers_file(coordinator: &Path) -> PathBuf {
 /// Makes a cluster with its first servers, all of them on this host.
 pub fn init(layout: &Layout, plan: &Plan) -> Result<Cluster, StartError> {
     refuse_leftovers(layout)?;
-    let count = plan.metadata as usize + plan.data as usize + 1;
+    let count = plan.metadata as usize + plan.data as usize + 2;
     // The first is the coordinator's, also on hosts that have none: so a kind has the same ports everywhere.
     let (addresses, metrics) = addresses(plan, count)?;
     let metrics: BTreeMap<_, _> = addresses.iter().copied().zip(metrics).collect();
@@ -86,6 +86,7 @@ pub fn init(layout: &Layout, plan: &Plan) -> Result<Cluster, StartError> {
     let coordinator = members(1).first().map(|coordinator| coordinator.address);
     let coordinator = coordinator.filter(|_| plan.etcd.is_none());
     let (metadata, data) = (members(plan.metadata), members(plan.data));
+    let flow = members(1).first().map(|flow| flow.address);
     let id = ClusterId(random_u64());
     let cluster = Cluster {
         format: FORMAT,
@@ -96,6 +97,7 @@ pub fn init(layout: &Layout, plan: &Plan) -> Result<Cluster, StartError> {
         coordinator,
         lookup: plan.lookup,
         prefix: plan.prefix,
+        flow,
         metadata,
         data,
     };

@@ -211,6 +211,11 @@ impl Post {
         self.servers.keys().copied().filter(|server| *server != self.me)
     }
 
+    /// All servers, with their addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = (ServerId, SocketAddr)> + '_ {
+        self.servers.iter().map(|(server, address)| (*server, *address))
+    }
+
     /// The server that listens at an address.
     pub fn server_at(&self, address: SocketAddr) -> Option<ServerId> {
         self.servers.iter().find(|(_, known)| **known == address).map(|(server, _)| *server)

@@ -55,6 +55,7 @@ enum Question {
     Request(u64),
     Data(u64),
     Ask(u64),
+    Flow(u64),
 }
 
 /// See the module.
@@ -76,6 +77,7 @@ impl Routes {
                 Message::Request(request) => Question::Request(request.sequence.0),
                 Message::Data(request) => Question::Data(request.id),
                 Message::Ask(ask) => Question::Ask(ask.id),
+                Message::Flow(request) => Question::Flow(request.id),
                 _ => continue,
             };
             self.note_way((sender, question), origin);
@@ -105,6 +107,7 @@ impl Routes {
             Message::Reply(reply) => Question::Request(reply.sequence.0),
             Message::DataReply(reply) => Question::Data(reply.id),
             Message::Told(told) => Question::Ask(told.id),
+            Message::FlowReply(reply) => Question::Flow(reply.id),
             _ => return None,
         };
         self.ways.remove(&(receiver, question)).map(|(origin, _)| origin)

@@ -31,7 +31,7 @@ use bearing_types::{Mono, Now, Squash};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,6 +73,11 @@ pub struct LongStep {
 
 /// What a daemon does with messages: the part that differs between kinds.
 pub trait Driver {
+    /// What is taken next was sent by this peer from here.
+    fn hear(&mut self, sender: Sender, from: IpAddr) {
+        let _ = (sender, from);
+    }
+
     /// Takes the messages of one packet, whose user ids are to be squashed like this. Nothing needs to be
     /// carried out yet.
     fn take(&mut self, sender: Sender, squash: Squash, messages: Vec<Message>, attachment: Vec<u8>);
@@ -416,6 +421,9 @@ impl Shell<'_> {
             {
                 self.endpoint.vouch(connection, peer);
             }
+            if let Opened::Messages { sender, .. } = &opened {
+                driver.hear(*sender, packet.peer.ip());
+            }
             self.endpoint.recycle(packet.bytes);
             self.handle(now, opened, driver)?;
         }
@@ -732,7 +740,7 @@ fn publish(config: &DaemonConfig, endpoint: &Endpoint) -> Option<Publisher> {
         ServerKind::Metadata => {
             vec![(&metrics::LOG_BYTES, inside("tablet-log")), (&metrics::STORE_BYTES, inside("store"))]
         }
-        ServerKind::Data => Vec::new(),
+        ServerKind::Data | ServerKind::Flow => Vec::new(),
         ServerKind::Coordinator => vec![(&metrics::REGISTERS_BYTES, registers_file(&config.directory))],
     };
     let address = config.metrics?;

@@ -2,16 +2,21 @@
 
 use crate::StartError;
 use crate::toml_file;
+use bearing_flow::Network;
 use bearing_routing::{Description, Item, Rate, Shape, Topology, Wiring};
 use bearing_types::ParameterError;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Unexpected};
+use std::collections::BTreeMap;
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
 use toml::Spanned;
 
 /// The version of the format.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// Since then hosts have addresses.
+const WITH_ADDRESSES: u32 = 2;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,6 +29,15 @@ struct TopologyFile {
     host: Vec<Spanned<Named>>,
     #[serde(default)]
     link: Vec<Spanned<LinkTable>>,
+    #[serde(default)]
+    addresses: Vec<Spanned<AddressTable>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AddressTable {
+    host: String,
+    ip: Vec<IpAddr>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -132,12 +146,26 @@ fn bits(text: &str) -> Option<u64> {
 
 /// Reads a topology. What is wrong is told with its line.
 pub fn read(path: &Path) -> Result<Topology, StartError> {
-    let text = fs::read_to_string(path).map_err(|error| StartError::file("read", path, &error))?;
-    parse(path, &text)
+    Ok(parse(path, &text_of(path)?)?.0)
+}
+
+/// Reads a network, whose hosts have addresses: at least one of them.
+pub fn read_network(path: &Path) -> Result<Network, StartError> {
+    let (_, network) = parse(path, &text_of(path)?)?;
+    if network.addresses.is_empty() {
+        let complaint = "no host has an address, so nobody is known in it; say version = 2 and, for each host, [[addresses]] \
+                         host = \"NAME\", ip = [\"10.0.0.1\"]";
+        return Err(StartError::Config { file: path.to_owned(), line: 1, complaint: complaint.to_owned() });
+    }
+    Ok(network)
+}
+
+fn text_of(path: &Path) -> Result<String, StartError> {
+    fs::read_to_string(path).map_err(|error| StartError::file("read", path, &error))
 }
 
 /// Parses text as if it were the content of `path`.
-pub fn parse(path: &Path, text: &str) -> Result<Topology, StartError> {
+fn parse(path: &Path, text: &str) -> Result<(Topology, Network), StartError> {
     // A file of a later version may have what is unknown here: so its version is looked at first.
     let at = |offset: usize, complaint: String| StartError::Config {
         file: path.to_owned(),
@@ -165,20 +193,51 @@ pub fn parse(path: &Path, text: &str) -> Result<Topology, StartError> {
         ));
     }
     let is_drawn = !(file.switch.is_empty() && file.host.is_empty() && file.link.is_empty());
-    match &file.shape {
+    let (topology, described) = match &file.shape {
         Some(shape) if is_drawn => {
             let complaint = "a shape and single switches, hosts or links are given; give one of both";
-            Err(at(shape.span().start, complaint.to_owned()))
+            return Err(at(shape.span().start, complaint.to_owned()));
         }
         Some(shape) => match shape.get_ref().shape() {
-            Ok(made) => Ok(made.topology()),
-            Err(error) => Err(at(shape.span().start, error.to_string())),
+            Ok(made) => (made.topology(), made.describe()),
+            Err(error) => return Err(at(shape.span().start, error.to_string())),
         },
-        None => drawn(&file).map_err(|(offset, complaint)| at(offset, complaint)),
-    }
+        None => drawn(&file).map_err(|(offset, complaint)| at(offset, complaint))?,
+    };
+    let addresses = addresses_of(&file, &topology).map_err(|(offset, complaint)| at(offset, complaint))?;
+    Ok((topology, Network { described, addresses }))
 }
 
-fn drawn(file: &TopologyFile) -> Result<Topology, (usize, String)> {
+/// By address: the name of its host.
+fn addresses_of(
+    file: &TopologyFile,
+    topology: &Topology,
+) -> Result<BTreeMap<IpAddr, String>, (usize, String)> {
+    let mut addresses = BTreeMap::new();
+    for table in &file.addresses {
+        let (start, AddressTable { host, ip }) = (table.span().start, table.get_ref());
+        if *file.version.get_ref() < WITH_ADDRESSES {
+            return Err((
+                start,
+                format!("addresses are known since version {WITH_ADDRESSES}; say version = {VERSION}"),
+            ));
+        }
+        if topology.host(host).is_none() {
+            return Err((start, format!("there is no host {host}; describe it or correct the name")));
+        }
+        for ip in ip {
+            if let Some(other) = addresses.insert(*ip, host.clone()) {
+                return Err((
+                    start,
+                    format!("{ip} is the address of {other} already; an address has one host"),
+                ));
+            }
+        }
+    }
+    Ok(addresses)
+}
+
+fn drawn(file: &TopologyFile) -> Result<(Topology, Description), (usize, String)> {
     let names = |tables: &[Spanned<Named>]| {
         tables.iter().map(|table| table.get_ref().name.clone()).collect::<Vec<_>>()
     };
@@ -191,14 +250,15 @@ fn drawn(file: &TopologyFile) -> Result<Topology, (usize, String)> {
         hosts: names(&file.host),
         links: file.link.iter().map(link).collect(),
     };
-    Topology::new(&described).map_err(|error| {
+    let topology = Topology::new(&described).map_err(|error| {
         let offset = error.item().map_or(0, |item| match item {
             Item::Switch(index) => file.switch[index].span().start,
             Item::Host(index) => file.host[index].span().start,
             Item::Link(index) => file.link[index].span().start,
         });
         (offset, error.to_string())
-    })
+    })?;
+    Ok((topology, described))
 }
 
 #[cfg(test)]
@@ -224,7 +284,7 @@ capacity = "2.5 Gb/s"
 "#;
 
     fn parsed(text: &str) -> Result<Topology, String> {
-        parse(Path::new("net.toml"), text).map_err(|error| error.to_string())
+        parse(Path::new("net.toml"), text).map(|(topology, _)| topology).map_err(|error| error.to_string())
     }
 
     fn refused(text: &str) -> String {
@@ -271,11 +331,36 @@ capacity = "2.5 Gb/s"
     }
 
     #[test]
+    fn hosts_have_addresses_each_of_one_host() {
+        let with = |version: u32, tables: &str| {
+            let text = format!("{}{tables}", DRAWN.replace("version = 1", &format!("version = {version}")));
+            parse(Path::new("net.toml"), &text)
+                .map(|(_, network)| network.addresses)
+                .map_err(|error| error.to_string())
+        };
+        let (a, b) = (
+            "[[addresses]]\nhost = \"a\"\nip = [\"10.0.0.1\", \"fd00::1\"]\n",
+            "[[addresses]]\nhost = \"b\"\nip = [\"10.0.0.2\"]\n",
+        );
+        let known = with(2, &format!("{a}{b}")).unwrap();
+        assert_eq!((known.len(), known[&IpAddr::from([10, 0, 0, 2])].as_str()), (3, "b"));
+        for (version, tables, said) in [
+            (1, b.to_owned(), "net.toml:17: addresses are known since version 2"),
+            (2, b.replace("\"b\"", "\"c\""), "net.toml:17: there is no host c"),
+            (2, format!("{b}{b}"), "net.toml:20: 10.0.0.2 is the address of b already"),
+            (2, b.replace("0.2", "0.256"), "net.toml:19: "),
+        ] {
+            let error = with(version, &tables).unwrap_err();
+            assert!(error.starts_with(said), "{error}");
+        }
+    }
+
+    #[test]
     fn a_newer_version_is_refused_before_its_content() {
-        let newer = refused("# of tomorrow\nversion = 2\n[[router]]\nname = \"r\"\n");
+        let newer = refused("# of tomorrow\nversion = 3\n[[router]]\nname = \"r\"\n");
         assert_eq!(
             newer,
-            "net.toml:2: the file has version 2, this program knows versions up to 1; use a newer one"
+            "net.toml:2: the file has version 3, this program knows versions up to 2; use a newer one"
         );
         assert!(refused("[[host]]\nname = \"a\"\n").contains("version"));
         assert!(refused("version = 0\n").contains("no version 0"));

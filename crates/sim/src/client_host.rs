@@ -4,6 +4,7 @@ use crate::clock::{Instantly, MILLISECOND};
 use crate::cluster::{Hosts, Role};
 use crate::complaint::{Complaint, Promise};
 use crate::crash_point::CrashPoints;
+use crate::flow_host::address_of;
 use crate::kernel::{Kernel, Locks};
 use crate::ledger::{Ledger, NameNews};
 use crate::nemesis::Act;
@@ -15,7 +16,8 @@ use crate::recorder::Recorder;
 use crate::worker;
 use crate::world::{Happening, World};
 use bearing_client::{
-    Answer, Client, ClientConfig, Command, Event, Found, Note, Operation, Target, Ticket, Transport,
+    AheadConfig, Answer, Client, ClientConfig, Command, Event, Found, Note, Operation, Target, Ticket,
+    Transport,
 };
 use bearing_proto::client::Handle;
 use bearing_proto::{Message, Sender};
@@ -173,6 +175,19 @@ impl ClientHost {
         (config.prefetch_after, config.prefetch_timeout) = (2, Duration::from_secs(5));
         config.prefetch_delay = Duration::from_millis(200);
         config.prefetch_delay_max = Duration::from_secs(1);
+        // Small, so that files of a few thousand bytes are fetched ahead, in pieces and by plans.
+        config.addresses = vec![address_of(self.host)];
+        config.ahead = AheadConfig {
+            after: 100,
+            window_min: 600,
+            window_max: 4_000,
+            bytes_max: 6_000,
+            run_max: 5_000,
+            piece: 500,
+            pieces_max: 3,
+            ask_min: 200,
+            flow_timeout: Duration::from_millis(20),
+        };
         config.mutant = self.planted.client;
         // What the first client makes before the work begins, all are told of without having looked it up: it
         // must not be its own.
@@ -326,6 +341,9 @@ impl ClientHost {
             ("client: replicas passed over", counters.replicas_passed_over),
             ("client: opened without asking", counters.local_opens),
             ("client: late replies", counters.late_replies),
+            ("client: bytes read ahead", counters.bytes_read_ahead),
+            ("client: flow server silent", counters.flow_silent),
+            ("client: pieces fetched twice", counters.pieces_twice),
         ] {
             world.counts.add_many(name, count);
         }
@@ -571,7 +589,7 @@ impl ClientHost {
                 }
             }
             for host in self.post.flush(world) {
-                if let Role::Metadata(server) | Role::Data(server) = self.hosts.role(host) {
+                if let Some(server) = self.hosts.entry(host).map(|entry| entry.server) {
                     world.counts.add("client: unreachable hints");
                     events.push_back(Event::Unreachable(server));
                 }

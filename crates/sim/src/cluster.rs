@@ -1,5 +1,6 @@
 //! Which hosts there are, and what the coordinator's registers hold at the beginning.
 
+use crate::flow_host::address_of;
 use crate::network::HostId;
 use bearing_placement::{Assignment, Scheme};
 use bearing_proto::client::{FilesystemRecord, ServerEntry, ServerKind};
@@ -7,10 +8,12 @@ use bearing_proto::coordinator::{FILESYSTEM_KEY, encode_register, server_key, ta
 use bearing_seams::{Coordinator, MemCoordinator, RegisterChange};
 use bearing_types::{FilesystemId, NameKey, NodeId, ServerId};
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 /// The coordinator's id.
 pub const COORDINATOR: ServerId = ServerId(1_000_000);
+/// The flow server's id.
+pub const FLOW: ServerId = ServerId(1_000_001);
 /// The coordinator's host.
 pub const COORDINATOR_HOST: HostId = HostId(0);
 /// Metadata servers.
@@ -33,6 +36,8 @@ pub enum Role {
     Data(ServerId),
     /// A client, by its number.
     Client(u32),
+    /// The flow server.
+    Flow,
 }
 
 /// The hosts of a run.
@@ -45,7 +50,7 @@ pub struct Hosts {
 impl Hosts {
     /// How many hosts.
     pub fn count(self) -> usize {
-        usize::from(1 + METADATA + DATA + self.clients)
+        usize::from(1 + METADATA + DATA + self.clients + 1)
     }
 
     /// All of them.
@@ -61,7 +66,10 @@ impl Hosts {
             number if number <= METADATA + DATA => {
                 Role::Data(ServerId(DATA_BASE + u32::from(number - METADATA)))
             }
-            number => Role::Client(u32::from(number - METADATA - DATA - 1)),
+            number if number <= METADATA + DATA + self.clients => {
+                Role::Client(u32::from(number - METADATA - DATA - 1))
+            }
+            _ => Role::Flow,
         }
     }
 
@@ -70,6 +78,7 @@ impl Hosts {
         self.all().find(|host| match self.role(*host) {
             Role::Coordinator => server == COORDINATOR,
             Role::Metadata(id) | Role::Data(id) => id == server,
+            Role::Flow => server == FLOW,
             Role::Client(_) => false,
         })
     }
@@ -89,14 +98,20 @@ impl Hosts {
         (METADATA + DATA + 1..1 + METADATA + DATA + self.clients).map(HostId)
     }
 
+    /// The host of the flow server.
+    pub fn flow(self) -> HostId {
+        HostId(1 + METADATA + DATA + self.clients)
+    }
+
     /// How a server is registered.
     pub fn entry(self, host: HostId) -> Option<ServerEntry> {
         let (server, kind) = match self.role(host) {
             Role::Metadata(server) => (server, ServerKind::Metadata),
             Role::Data(server) => (server, ServerKind::Data),
+            Role::Flow => (FLOW, ServerKind::Flow),
             Role::Coordinator | Role::Client(_) => return None,
         };
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 9000 + u16::from(host.0)));
+        let address = SocketAddr::from((address_of(host), 9000));
         Some(ServerEntry { server, kind, address })
     }
 
@@ -114,7 +129,9 @@ impl Hosts {
             coordinator.swap(&[change]).expect("registers in memory do not fail");
         };
         let mut owners = Vec::new();
-        for host in self.metadata().chain(self.data()).filter(|host| !absent.contains(host)) {
+        for host in
+            self.metadata().chain(self.data()).chain([self.flow()]).filter(|host| !absent.contains(host))
+        {
             let Some(entry) = self.entry(host) else { continue };
             if entry.kind == ServerKind::Metadata {
                 owners.push(entry.server);

@@ -21,6 +21,7 @@ mod data_host;
 mod digest;
 mod disks;
 mod drill;
+mod flow_host;
 mod hunt;
 mod kernel;
 mod ledger;

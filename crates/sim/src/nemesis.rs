@@ -249,11 +249,12 @@ impl Nemesis {
         let downtime = self.downtime();
         let spell = self.spell();
         let weights = [
-            50, 40, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 45, 4, 40, 20, 25, 18, 4, 10, 8, 8,
+            50, 50, 12, 10, 40, 20, 20, 20, 25, 25, 60, 6, 6, 3, 15, 15, 45, 4, 40, 20, 25, 18, 4, 10, 8, 8,
             8, 8, 6, 25, 8, 20, 8, 20, 8, 12, 40,
         ];
         match self.rng.weighted(&weights) {
             0 => Act::Crash(self.one_of(hosts.metadata()), downtime),
+            1 if self.rng.chance(1, 4) => Act::Crash(hosts.flow(), downtime),
             1 => Act::Crash(self.one_of(hosts.data()), downtime),
             2 => Act::Crash(self.one_of(hosts.clients()), downtime),
             3 => Act::Crash(COORDINATOR_HOST, downtime),

@@ -27,6 +27,13 @@ const QUESTIONS_QUEUED: u64 = 10;
 const PUT_OFF: u64 = 50 * MILLISECOND;
 
 impl Sim {
+    /// Kills a client's host and starts it at once, with a new session.
+    pub fn restart_client(&mut self, number: usize) {
+        let host = self.clients[number].host;
+        self.crash(host);
+        self.start(host);
+    }
+
     /// A host is down for so long, whatever else happens to it.
     pub(crate) fn outage(&mut self, host: HostId, spell: u64) {
         let now = self.world.now().0;

@@ -40,6 +40,8 @@ fn number_of(message: &Message) -> Option<(u8, u64)> {
         Message::Reply(reply) => Some((0, reply.sequence.0)),
         Message::Data(request) => Some((1, request.id)),
         Message::DataReply(reply) => Some((1, reply.id)),
+        Message::Flow(request) => Some((2, request.id)),
+        Message::FlowReply(reply) => Some((2, reply.id)),
         _ => None,
     }
 }

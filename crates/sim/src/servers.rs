@@ -69,14 +69,14 @@ impl Sim {
                 };
                 records.values().any(|record| !record.deleting && record.sealed != Some(0) && counts(record))
             }
-            Role::Coordinator | Role::Client(_) => false,
+            Role::Coordinator | Role::Client(_) | Role::Flow => false,
         }
     }
 
     fn server_of(&self, host: HostId) -> Option<ServerId> {
         match self.hosts.role(host) {
             Role::Metadata(server) | Role::Data(server) => Some(server),
-            Role::Coordinator | Role::Client(_) => None,
+            Role::Coordinator | Role::Client(_) | Role::Flow => None,
         }
     }
 

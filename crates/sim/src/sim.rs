@@ -10,6 +10,7 @@ use crate::coordinator::CoordinatorHost;
 use crate::counts::Counts;
 use crate::data_disks::Reach;
 use crate::data_host::DataHost;
+use crate::flow_host::FlowHost;
 use crate::ledger::{ChunkNews, Ledger, NameNews};
 use crate::meta_host::MetaHost;
 use crate::nemesis::{Act, Crowded, Nemesis};
@@ -63,6 +64,7 @@ pub struct Sim {
     pub(crate) coordinator: CoordinatorHost,
     pub(crate) metadata: Vec<MetaHost>,
     pub(crate) data: Vec<DataHost>,
+    flow: FlowHost,
     /// The clients.
     pub clients: Vec<ClientHost>,
     /// Which servers are to come, and which leave.
@@ -171,6 +173,7 @@ impl Sim {
             coordinator: CoordinatorHost::new(hosts, registers),
             metadata,
             data,
+            flow: FlowHost::new(hosts.flow(), hosts, rng.fork(6)),
             clients,
             servers,
             lost: None,
@@ -432,7 +435,7 @@ impl Sim {
     }
 
     fn arrive(&mut self, from: HostId, to: HostId, way: crate::network::Way, packet: &[u8]) {
-        let Sim { world, ledger, recorder, coordinator, metadata, data, clients, hosts, .. } = self;
+        let Sim { world, ledger, recorder, coordinator, metadata, data, flow, clients, hosts, .. } = self;
         match hosts.role(to) {
             Role::Coordinator => {
                 coordinator.arrive(world, from, way, packet);
@@ -447,13 +450,15 @@ impl Sim {
                 }
             }
             Role::Client(number) => clients[number as usize].arrive(world, recorder, way, packet),
+            Role::Flow => flow.arrive(world, from, way, packet),
         }
     }
 
     fn wake(&mut self, host: HostId) {
-        let Sim { world, ledger, recorder, metadata, data, clients, hosts, .. } = self;
+        let Sim { world, ledger, recorder, metadata, data, flow, clients, hosts, .. } = self;
         match hosts.role(host) {
             Role::Coordinator => {}
+            Role::Flow => flow.wake(world),
             Role::Metadata(_) => metadata[index_of(host, 1)].wake(world, ledger),
             Role::Data(_) => data[index_of(host, 1 + crate::cluster::METADATA)].wake(world),
             Role::Client(number) => clients[number as usize].wake(world, recorder),
@@ -470,6 +475,7 @@ impl Sim {
             Role::Metadata(_) => metadata[index_of(host, 1)].done(world, ledger, number),
             Role::Data(_) => data[index_of(host, 1 + crate::cluster::METADATA)].done(world, number),
             Role::Client(client) => clients[client as usize].done(world, recorder, number),
+            Role::Flow => {}
         }
     }
 
@@ -529,7 +535,7 @@ impl Sim {
         }
         self.world.tell(|| format!("{host:?} starts"));
         self.away = self.away.filter(|away| *away != host);
-        let Sim { world, ledger, recorder, coordinator, metadata, data, clients, hosts, .. } = self;
+        let Sim { world, ledger, recorder, coordinator, metadata, data, flow, clients, hosts, .. } = self;
         match hosts.role(host) {
             Role::Coordinator => {
                 coordinator.begin();
@@ -538,6 +544,7 @@ impl Sim {
             Role::Metadata(_) => metadata[index_of(host, 1)].start(world, ledger),
             Role::Data(_) => data[index_of(host, 1 + crate::cluster::METADATA)].start(world),
             Role::Client(number) => clients[number as usize].start(world, recorder),
+            Role::Flow => flow.start(world),
         }
     }
 
@@ -549,9 +556,10 @@ impl Sim {
         self.world.tell(|| format!("{host:?} crashes"));
         self.world.forget_frozen(host);
         self.reach.stops(host, self.world.now().0);
-        let Sim { world, ledger, recorder, metadata, data, clients, hosts, .. } = self;
+        let Sim { world, ledger, recorder, metadata, data, flow, clients, hosts, .. } = self;
         match hosts.role(host) {
             Role::Coordinator => world.toggle(host),
+            Role::Flow => flow.crash(world),
             Role::Metadata(_) => metadata[index_of(host, 1)].crash(world, ledger),
             Role::Data(_) => data[index_of(host, 1 + crate::cluster::METADATA)].crash(world),
             Role::Client(number) => {
@@ -559,13 +567,6 @@ impl Sim {
                 clients[number as usize].crash(world, recorder);
             }
         }
-    }
-
-    /// Kills a client's host and starts it at once, with a new session.
-    pub fn restart_client(&mut self, number: usize) {
-        let host = self.clients[number].host;
-        self.crash(host);
-        self.start(host);
     }
 
     // --- faults ---
@@ -664,7 +665,7 @@ impl Sim {
             Act::FailSync(host) => match self.hosts.role(host) {
                 Role::Metadata(_) => self.metadata[index_of(host, 1)].fail_sync = true,
                 Role::Data(_) => self.data[index_of(host, 1 + crate::cluster::METADATA)].fail_sync = true,
-                Role::Coordinator | Role::Client(_) => {}
+                Role::Coordinator | Role::Client(_) | Role::Flow => {}
             },
             Act::Move(number, to) => self.move_tablet(number, to),
             Act::Members(number) => self.change_servers(number),
@@ -755,7 +756,7 @@ impl Sim {
         match self.hosts.role(host) {
             Role::Metadata(_) => self.metadata[index_of(host, 1)].slowness = slowness,
             Role::Data(_) => self.data[index_of(host, 1 + crate::cluster::METADATA)].slowness = slowness,
-            Role::Coordinator | Role::Client(_) => {}
+            Role::Coordinator | Role::Client(_) | Role::Flow => {}
         }
     }
 

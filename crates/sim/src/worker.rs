@@ -176,6 +176,7 @@ fn seen_of(query: Option<&Query>, answer: &Answer) -> Seen {
         | Answer::Quota(_)
         | Answer::Statfs(_)
         | Answer::Extents { .. }
+        | Answer::Advice { .. }
         | Answer::Chunks { .. } => Seen::Done,
     }
 }

@@ -592,7 +592,14 @@ impl Generator {
     }
 
     fn read_steps(&mut self) -> Vec<FileSteps> {
-        let mut steps = vec![FileSteps::Read { offset: 0, length: 1 << 20 }];
+        // Front to back in parts, as programs do it, or all of it at once.
+        let mut steps = if self.rng.chance(1, 4) {
+            let length = self.rng.between(300, 900);
+            let parts = self.rng.between(2, 10);
+            (0..parts).map(|part| FileSteps::Read { offset: part * length, length: length as u32 }).collect()
+        } else {
+            vec![FileSteps::Read { offset: 0, length: 1 << 20 }]
+        };
         // What others do to the file meanwhile shows in the later ones.
         for _ in 0..self.rng.below(4) {
             let offset = self.rng.below(u64::from(self.options.write_bytes_max));

@@ -296,7 +296,7 @@ impl Insider {
         };
         assert_eq!(view.capability, None, "anybody is told where a chunk lies");
         let Extent { frame, skip, length, .. } = *extent;
-        let call = DataCall::Read { capability, frame, skip, length };
+        let call = DataCall::Read { capability, frame, skip, length, flow: None };
         self.next += 1;
         let request = DataRequest { id: self.next, chunk: extent.chunk.chunk, call };
         (self.addresses[&view.servers[0]], Message::Data(request))

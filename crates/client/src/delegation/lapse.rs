@@ -49,6 +49,7 @@ impl State {
             | Operation::Statfs
             | Operation::Extents { .. }
             | Operation::Chunks { .. }
+            | Operation::Advise(_)
             | Operation::Lock { .. }
             | Operation::Unlock { .. }
             | Operation::TestLock { .. }

@@ -1,6 +1,8 @@
 //! Operations on open files, and what is done for them in the background.
 
 mod access;
+mod advice;
+mod ahead;
 mod chunk;
 mod copy;
 mod flush;

@@ -120,6 +120,7 @@ impl Context {
             return left.map(|()| Answer::Done);
         }
         let node = self.with(|state| state.files.node_of(file))?;
+        self.with(|state| state.stop_ahead(file));
         let last = self.with(|state| state.files.is_open_once(node));
         let stored = if last { self.flush_if_dirty(node).await } else { Ok(()) };
         let (error, release) = self.with(|state| {

@@ -4,8 +4,8 @@
 use crate::context::{Context, State, Work};
 use crate::event::Note;
 use crate::operation::{Answer, OpenFile};
-use crate::state::DataFailure;
 use crate::state::files::{Gathered, Page, SealedEnd, Stored};
+use crate::state::{DataFailure, Nearness, nearness};
 use bearing_proto::client::{Body, Call, ChunkView, Extent};
 use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_proto::grant::Capability;
@@ -42,6 +42,8 @@ impl Context {
         let node = self.with(|state| state.files.readable(file))?;
         self.validate(node).await?;
         self.note_access(node);
+        let to = offset.saturating_add(u64::from(length));
+        self.with(|state| state.reads_on(self, file, node, offset..to));
         if self.with(|state| state.files.reaches_appended(node, offset, length)) {
             // If this fails, the file's next flush tells of it.
             self.clone().write_behind(node).await;
@@ -52,7 +54,7 @@ impl Context {
         let mut bytes = vec![0; (range.end - range.start) as usize];
         let mut end = range.end;
         if !gaps.is_empty() {
-            self.read_gaps(node, &range, &gaps, &mut bytes).await?;
+            self.read_gaps((file, node), &range, &gaps, &mut bytes).await?;
             // The extents may have told that the file is shorter.
             let size = self.with(|state| state.files.size_of(node));
             let own_end = own.last().map_or(0, |(at, bytes)| at + bytes.len() as u64);
@@ -70,7 +72,7 @@ impl Context {
     /// Reads stored content. A chunk that is gone was in no use: the file has other extents by now.
     async fn read_gaps(
         &self,
-        node: NodeId,
+        (file, node): (OpenFile, NodeId),
         range: &Range<u64>,
         gaps: &[Range<u64>],
         bytes: &mut [u8],
@@ -85,7 +87,7 @@ impl Context {
                 break;
             }
             bytes.fill(0);
-            match self.read_extents(&extents, gaps, (range.start, deadline), bytes).await {
+            match self.read_extents(file, (&extents, gaps), (range.start, deadline), bytes).await {
                 Err(Code::Stale) => {}
                 other => return other,
             }
@@ -169,8 +171,8 @@ impl Context {
 
     async fn read_extents(
         &self,
-        extents: &[Stored],
-        gaps: &[Range<u64>],
+        file: OpenFile,
+        (extents, gaps): (&[Stored], &[Range<u64>]),
         (start, deadline): (u64, Mono),
         bytes: &mut [u8],
     ) -> Result<(), Code> {
@@ -181,7 +183,12 @@ impl Context {
         {
             wanted.push(part.extent.file_offset);
             let context = self.clone();
-            work.push(Box::pin(async move { context.read_extent(part, deadline).await }));
+            work.push(Box::pin(async move {
+                match context.fetched_ahead(file, &part).await {
+                    Some(bytes) => Ok(bytes),
+                    None => context.read_extent(part, deadline).await,
+                }
+            }));
         }
         let reads_max = self.with(|state| state.io.config.reads_max);
         let read = self.windowed(reads_max, work).await;
@@ -259,6 +266,7 @@ impl Context {
                 frame: extent.frame,
                 skip: extent.skip,
                 length: extent.length,
+                flow: None,
             };
             match self.data_call_within(timeout, server, view.chunk.chunk, call, Vec::new()).await {
                 Ok((DataBody::Bytes { crc }, bytes))
@@ -294,13 +302,18 @@ impl State {
         })
     }
 
-    /// The servers of a chunk, from one that differs from client to client, those that failed lately last.
+    /// The servers of a chunk, the nearest first; among equals from one that differs from client to client.
+    /// Those that failed lately come last.
     pub(super) fn replicas_in_order(&self, view: &ChunkView) -> Vec<ServerId> {
         let count = view.servers.len().max(1);
         let first = (view.chunk.chunk.0.wrapping_add(self.session.id().0) % count as u64) as usize;
         let mut servers = view.servers.clone();
         servers.rotate_left(first.min(view.servers.len()));
-        servers.sort_by_key(|server| self.chunks.is_avoided(*server, self.io.now.mono));
+        let near = |server: &ServerId| match self.routes.address_of(*server) {
+            Some(address) => nearness(&self.io.config.addresses, address),
+            None => Nearness::Far,
+        };
+        servers.sort_by_key(|server| (self.chunks.is_avoided(*server, self.io.now.mono), near(server)));
         servers
     }
 }

@@ -6,6 +6,8 @@ use bearing_lookup::{self as lookup, ClientMap, FileKey, Located, Lookup, Query,
 use bearing_placement::{Assignment, LookupKind};
 use bearing_proto::client::{ClusterMap, ServerEntry, ServerKind};
 use bearing_types::{MapVersion, Mono, Position, Sequence, ServerId};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +37,7 @@ pub(crate) struct Routes {
     /// As it came with the newest map.
     assignment: Option<Assignment>,
     metadata_servers: Vec<ServerId>,
+    addresses: BTreeMap<ServerId, IpAddr>,
     fetching: bool,
     wanted: bool,
     /// Some position is known to nobody here: the whole map is asked for, whatever version we have.
@@ -53,6 +56,7 @@ impl Routes {
             astray_for: ASTRAY_FOR,
             assignment: None,
             metadata_servers: Vec::new(),
+            addresses: BTreeMap::new(),
             fetching: false,
             wanted: false,
             whole: false,
@@ -118,6 +122,11 @@ impl Routes {
         &self.metadata_servers
     }
 
+    /// Where a server is.
+    pub fn address_of(&self, server: ServerId) -> Option<IpAddr> {
+        self.addresses.get(&server).copied()
+    }
+
     pub fn version(&self) -> Option<MapVersion> {
         self.map.version()
     }
@@ -163,6 +172,8 @@ impl Routes {
         let newer = self.map.version().is_none_or(|known| known < map.version);
         self.map.replace(map.version, &map.assignment);
         if newer {
+            let all = map.servers.iter();
+            self.addresses = all.map(|entry| (entry.server, entry.address.ip())).collect();
             let metadata = map.servers.iter().filter(|entry| entry.kind == ServerKind::Metadata);
             let before =
                 std::mem::replace(&mut self.metadata_servers, metadata.map(|entry| entry.server).collect());

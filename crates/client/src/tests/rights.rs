@@ -99,7 +99,7 @@ fn a_file_that_was_opened_without_asking_is_read_as_its_user_until_there_is_a_to
     assert_eq!(*by, Admission::Open(token));
     let expires = world.now.wall.after(Duration::from_secs(600));
     world.reply_done(&asked, Ok(extents(None, expires).0));
-    let DataCall::Read { capability, frame, skip, length } = data_request(&mut world).call else {
+    let DataCall::Read { capability, frame, skip, length, .. } = data_request(&mut world).call else {
         panic!("a read")
     };
     assert_eq!((frame, skip, length), (80, 3, 3));

@@ -1,6 +1,7 @@
 //! What a step works with: the server's own state beside its chunks, and the commands it gathers.
 
 use super::fetches::Fetches;
+use super::flows::Flows;
 use super::listing::Listing;
 use super::reading::ReadJob;
 use super::scrubber::Scrubber;
@@ -110,6 +111,8 @@ pub(crate) struct Core {
     pub held_bytes: u64,
     pub reads: usize,
     pub read_bytes: u64,
+    /// What the flow server is told of reads.
+    pub flows: Flows,
     /// Appends whose bytes are being read.
     pub fetches: Fetches,
     pub pings: usize,
@@ -143,6 +146,7 @@ impl Core {
             held_bytes: 0,
             reads: 0,
             read_bytes: 0,
+            flows: Flows::default(),
             fetches: Fetches::default(),
             pings: 0,
             scans: 0,

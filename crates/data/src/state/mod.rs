@@ -7,6 +7,7 @@ mod copier;
 mod core;
 mod cut;
 mod fetches;
+mod flows;
 mod listing;
 mod primary;
 mod reading;

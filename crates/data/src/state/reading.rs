@@ -1,6 +1,7 @@
 //! A read under way.
 
 use super::core::Asker;
+use bearing_proto::data::Flow;
 use bearing_proto::frame::FrameHeader;
 use bearing_proto::grant::FramePart;
 use bearing_types::ChunkId;
@@ -20,6 +21,7 @@ pub(crate) struct ReadJob {
     pub reader: Reader,
     pub chunk: ChunkId,
     pub part: FramePart,
+    pub flow: Option<Flow>,
     /// What it counts for in the limit.
     pub cost: u64,
     /// Once known.

@@ -97,7 +97,7 @@ pub(super) fn sync(servers: &[ServerId]) -> DataCall {
 
 pub(super) fn read(frame: u64, skip: u32, length: u32) -> DataCall {
     let right = DataRight::Read(FramePart { frame, skip, length });
-    DataCall::Read { capability: capability(right), frame, skip, length }
+    DataCall::Read { capability: capability(right), frame, skip, length, flow: None }
 }
 
 /// See the module.

@@ -72,7 +72,8 @@ fn bytes_that_are_here_become_a_frame_of_their_own_on_all_servers_of_the_chunk()
 fn bytes_that_are_elsewhere_are_asked_for_with_the_clients_right_to_read_them() {
     let mut bench = Bench::new();
     let wanted = source(ELSEWHERE, 3, 4, &[OTHER, THIRD]);
-    let read = DataCall::Read { capability: wanted.capability.clone(), frame: 0, skip: 3, length: 4 };
+    let read =
+        DataCall::Read { capability: wanted.capability.clone(), frame: 0, skip: 3, length: 4, flow: None };
     let said = bench.ask(CLIENT, 7, append_from(&[ME], wanted), &[]);
     assert_eq!(asks(&said), [(OTHER, 1000, read)]);
     let said = gives(&mut bench, OTHER, 1000, b"abcd", crc32c::crc32c(b"abcd"));

@@ -72,7 +72,7 @@ fn reads_show_a_right_of_their_session_to_these_bytes() {
     let good =
         CapabilityBody { ..capability_body(DataRight::Read(FramePart { frame: at, skip: 10, length: 20 })) };
     let mut ask = |from: Sender, capability: Capability, (frame, skip, length): (u64, u32, u32)| {
-        let said = bench.ask(from, 1, DataCall::Read { capability, frame, skip, length }, &[]);
+        let said = bench.ask(from, 1, DataCall::Read { capability, frame, skip, length, flow: None }, &[]);
         answers(&said)[0].1.is_ok()
     };
     let signed = |body: CapabilityBody| Capability::sign(body, &key());

@@ -75,7 +75,7 @@ fn a_reader_that_meets_damage_has_it_told() {
     let mut body = capability_body(append_here());
     body.chunk = OTHER_CHUNK;
     let capability = bearing_proto::grant::Capability::sign(body, &key());
-    let read = DataCall::Read { capability, frame: 0, skip: 0, length: 200_000 };
+    let read = DataCall::Read { capability, frame: 0, skip: 0, length: 200_000, flow: None };
     bench.send_to(OTHER_CHUNK, CLIENT, 4, read, &[]);
     bench.run();
     pass(&mut bench, Duration::from_secs(1));
@@ -86,7 +86,7 @@ fn a_reader_that_meets_damage_has_it_told() {
 fn who_reads_at_a_place_where_no_frame_begins_marks_no_replica_as_damaged() {
     let mut bench = Bench::on(two_chunks(), Config::standard());
     let capability = bearing_proto::grant::Capability::sign(capability_body(append_here()), &key());
-    let read = DataCall::Read { capability, frame: 8, skip: 0, length: 100 };
+    let read = DataCall::Read { capability, frame: 8, skip: 0, length: 100, flow: None };
     bench.send_to(CHUNK, CLIENT, 4, read, &[]);
     bench.run();
     pass(&mut bench, Duration::from_secs(90));

@@ -358,7 +358,7 @@ impl World {
         let Wish::Read { skip, part, .. } = wish else { panic!("not a read") };
         let right = DataRight::Read(FramePart { frame, skip, length: part });
         let capability = self.capability(chunk, right);
-        let call = DataCall::Read { capability, frame, skip, length: part };
+        let call = DataCall::Read { capability, frame, skip, length: part, flow: None };
         self.wish(CLIENT, server, chunk, (call, Vec::new()), wish);
     }
 

@@ -26,6 +26,8 @@ pub enum Source {
     Data,
     /// The coordinator.
     Coordinator,
+    /// The flow server.
+    Flow,
 }
 
 /// One metric.
@@ -140,6 +142,12 @@ metrics! {
         DISK_FREE: Gauge "bearing_disk_free_bytes", "What is free of the metadata server's disk.";
         DISK_SIZE: Gauge "bearing_disk_bytes", "How large that disk is.";
     }
+    Flow {
+        FLOW_QUESTIONS: Counter "bearing_flow_questions_total" ["kind"], "Questions of readers and others that came.";
+        FLOW_QUESTION_SECONDS: Histogram "bearing_flow_question_seconds" ["kind"],
+            "From when a question came until its answer left.";
+        FLOWS: Gauge "bearing_flows", "Reads under way that the flow server knows.";
+    }
     Data {
         DATA_REQUESTS: Counter "bearing_data_requests_total" ["kind"], "Requests of clients and servers that came.";
         DATA_REQUEST_SECONDS: Histogram "bearing_data_request_seconds" ["kind"],
@@ -202,7 +210,7 @@ mod tests {
     fn the_page_on_metrics_has_all_of_them_and_no_others() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
         let page = std::fs::read_to_string(path).unwrap();
-        for source in [Source::Every, Source::Metadata, Source::Data, Source::Coordinator] {
+        for source in [Source::Every, Source::Metadata, Source::Data, Source::Coordinator, Source::Flow] {
             let table = table(source);
             assert!(page.contains(&table), "docs/metrics.md lacks this table of {source:?}:\n{table}");
         }
