@@ -22,7 +22,8 @@ fn read_through(path: &Path, expected: &[u8], mut at: impl FnMut(usize)) {
     let mut file = File::open(path).unwrap();
     let (mut part, mut read) = (vec![0; 128 << 10], 0);
     loop {
-        let count = file.read(&mut part).unwrap_or_else(|error| panic!("{}: {error} at {read}", path.display()));
+        let count =
+            file.read(&mut part).unwrap_or_else(|error| panic!("{}: {error} at {read}", path.display()));
         if count == 0 {
             break;
         }
@@ -35,15 +36,16 @@ fn read_through(path: &Path, expected: &[u8], mut at: impl FnMut(usize)) {
 
 /// What was written is not in the kernel's memory any more.
 fn forget_cached() {
-    File::open("/").unwrap();
     fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
 }
 
 fn pid_of(cluster: &TestCluster, kind: &str, number: u64) -> u64 {
     let status = cluster.status();
     let daemons = status["daemons"].as_array().unwrap();
-    let daemon = daemons.iter().find(|daemon| daemon["kind"] == kind && daemon["number"] == number);
-    daemon.and_then(|daemon| daemon["pid"].as_u64()).unwrap_or_else(|| panic!("{kind}-{number} runs: {status}"))
+    let daemon = daemons.iter().find(|daemon| daemon["kind"] == kind && daemon["id"] == number);
+    daemon
+        .and_then(|daemon| daemon["pid"].as_u64())
+        .unwrap_or_else(|| panic!("{kind}-{number} runs: {status}"))
 }
 
 fn signal(pid: u64, signal: libc::c_int) {
@@ -70,9 +72,14 @@ fn large_reads_are_planned_and_go_on_when_nobody_plans_them() {
     forget_cached();
     assert_eq!(fs::read(cluster.mnt().join("small")).unwrap(), b"few bytes");
     assert_eq!(answered(), before + 1, "small reads ask nobody");
-    forget_cached();
-    read_through(&path, &bytes, |_| {});
-    assert!(answered() > before + 2, "large ones do");
+    // It is not waited for, so on a machine that is busy some reads go on without.
+    let is_planned = || {
+        let before = answered();
+        forget_cached();
+        read_through(&path, &bytes, |_| {});
+        answered() > before + 1
+    };
+    wait_for("large reads are planned", PATIENCE, is_planned);
     wait_for("reads that are over are told", PATIENCE, || traffic(&cluster)["flows_under_way"] == 0);
 
     let told = cluster.run(&["explain", "read", "/large"]).ok();
@@ -110,12 +117,7 @@ fn large_reads_are_planned_and_go_on_when_nobody_plans_them() {
         }
     });
     wait_for("the flow server is back", PATIENCE, || cluster.serves());
-    wait_for("it is asked again", PATIENCE, || {
-        let before = answered();
-        forget_cached();
-        read_through(&path, &bytes, |_| {});
-        answered() > before + 1
-    });
+    wait_for("it is asked again", PATIENCE, is_planned);
 }
 
 #[test]
@@ -159,13 +161,18 @@ fn a_topology_file_is_refused_with_its_line_and_used_when_it_is_right() {
     // The cluster serves without it.
     cluster.up(&[]).ok();
     let log = || fs::read_to_string(cluster.file("flow/log")).unwrap();
-    wait_for("the flow server says what is wrong", PATIENCE, || log().contains("net.toml:6: there is no host host-9"));
+    wait_for("the flow server says what is wrong", PATIENCE, || {
+        log().contains("net.toml:6: there is no host host-9")
+    });
     cluster.down().ok();
     fs::write(&file, network).unwrap();
     cluster.up(&[]).ok();
     wait_for("it serves", PATIENCE, || cluster.serves());
     let traffic = traffic(&cluster);
-    assert_eq!((&traffic["has_topology"], traffic["data_servers"].as_array().unwrap().len()), (&true.into(), 2));
+    assert_eq!(
+        (&traffic["has_topology"], traffic["data_servers"].as_array().unwrap().len()),
+        (&true.into(), 2)
+    );
     let local = cluster.root().join("file");
     fs::write(&local, content(MIB)).unwrap();
     cluster.run(&["fs", "put", local.to_str().unwrap(), "/file"]).ok();

@@ -1,7 +1,7 @@
 //! What goes into the machine and what comes out.
 
 use bearing_proto::Sender;
-use bearing_proto::data::{DataReply, DataRequest};
+use bearing_proto::data::{Carried, DataReply, DataRequest};
 use bearing_seams::{ChunkLog, End, EngineResult};
 use bearing_types::{ChunkId, Epoch, ServerId};
 use std::fmt;
@@ -70,6 +70,8 @@ pub enum Event {
     },
     /// This server's clock is too far from those of others, or is so no more.
     ClockOff(bool),
+    /// What the host's network interface has carried.
+    Carried(Carried),
     /// The time that `next_wake` asked for has come.
     Tick,
 }

@@ -51,6 +51,10 @@ impl DataServer {
                 self.tick(now, out);
                 None
             }
+            Event::Carried(carried) => {
+                self.core.flows.carried = Some(carried);
+                None
+            }
             Event::ClockOff(off) => {
                 self.core.clock_off = off;
                 None

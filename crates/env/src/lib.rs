@@ -11,7 +11,7 @@ pub mod handshake;
 mod random;
 mod secret;
 
-pub use addresses::own_addresses;
+pub use addresses::{carried_by, interface_of, own_addresses};
 pub use clock::Clock;
 pub use endpoint::{
     ConnectionId, Counters, DatagramSender, Destination, Endpoint, EndpointError, Incoming, Peer, SendError,

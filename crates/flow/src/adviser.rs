@@ -7,6 +7,7 @@
 
 use crate::server::{Background, Command, Counted, Event, FlowServer, Options, Request};
 use crate::sites::{Network, Sites};
+use crate::strangers::Strangers;
 use bearing_placement::Draws;
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataCall, DataReply, DataRequest, Flow, FlowNumber};
@@ -71,6 +72,7 @@ pub struct Adviser {
     numbers: BTreeMap<FlowNumber, FlowId>,
     names: BTreeMap<FlowId, Flow>,
     sources: BTreeMap<ServerId, Source>,
+    strangers: Strangers,
     draws: Draws,
     asked: u64,
     answered: u64,
@@ -91,6 +93,7 @@ impl Adviser {
             numbers: BTreeMap::new(),
             names: BTreeMap::new(),
             sources: BTreeMap::new(),
+            strangers: Strangers::default(),
             draws: Draws(options.seed),
             asked: 0,
             answered: 0,
@@ -114,7 +117,8 @@ impl Adviser {
         match said {
             Said::Servers(servers) => self.on_servers(now, servers),
             Said::Asked(from, address, FlowRequest { id, call }) => {
-                self.answered += 1;
+                // Ends are told, not asked.
+                self.answered += u64::from(!matches!(call, FlowCall::Ended { .. }));
                 let result = self.answer(now, address, call);
                 out.push(Say::Answer(from, FlowReply { id, result }));
             }
@@ -149,6 +153,7 @@ impl Adviser {
         (self.sites, self.addresses) = (sites, servers);
         self.numbers.clear();
         self.names.clear();
+        self.strangers.clear();
         for (server, place) in self.sites.servers().collect::<Vec<_>>() {
             let disk = self.sources.get(&server).and_then(|source| source.disk);
             self.tell(now, Some(Event::Disk(place, disk.map(|(rate, _)| Rate::of(rate)))));
@@ -232,7 +237,7 @@ impl Adviser {
 
     /// The machine forgets flows that have ended, or of which nobody told the end.
     fn forget_ended(&mut self) {
-        if self.names.len() == self.server.estimates().count() {
+        if self.names.len() + self.strangers.count() == self.server.estimates().count() {
             return;
         }
         let Adviser { names, numbers, server, .. } = self;
@@ -262,7 +267,7 @@ impl Adviser {
 
     fn on_counters(&mut self, now: Mono, server: ServerId, reply: DataReply) {
         let Some(place) = self.sites.server(server) else { return };
-        let Ok(DataBody::Counters { flows, queued, read, busy_us }) = reply.result else { return };
+        let Ok(DataBody::Counters { flows, queued, read, busy_us, carried }) = reply.result else { return };
         let source = self.sources.entry(server).or_default();
         let before = std::mem::replace(source, Source { heard: Some(now), queued, read, busy_us, ..*source });
         // A server that was started again counts from nothing.
@@ -282,6 +287,10 @@ impl Adviser {
             }
         }
         self.tell(now, Some(Event::Counters(place, counted)));
+        if let (Some(carried), Some(address)) = (carried, self.addresses.get(&server)) {
+            let Adviser { strangers, sites, server, out, .. } = self;
+            strangers.on_carried(now, (*address, place), carried, (sites, server), out);
+        }
     }
 
     /// A flow that somebody planned before this machine began, or before its network changed.

@@ -9,6 +9,7 @@ mod adviser;
 mod replan;
 mod server;
 mod sites;
+mod strangers;
 
 pub use adviser::{Adviser, Said, Say};
 pub use server::{Background, Command, Counted, Event, FlowServer, Offer, Options, Replanning, Request};

@@ -184,6 +184,11 @@ impl FlowServer {
         self.flows.iter().map(|(flow, ends)| (*flow, ends.source, ends.target))
     }
 
+    /// What a flow of others has carried, as its host counts it.
+    pub(crate) fn measured(&mut self, now: Mono, counted: Counted) {
+        self.estimates.report(now, counted.flow, counted.bytes);
+    }
+
     /// Takes what has happened, and appends what is to be done.
     pub fn step(&mut self, now: Mono, events: impl IntoIterator<Item = Event>, out: &mut Vec<Command>) {
         let mut have_ended = false;

@@ -5,7 +5,7 @@
 //! fills. Without a description of the network every host hangs on one switch by a link of the same rate:
 //! then only what flows from a host, and what its disks give, tells hosts apart.
 
-use bearing_routing::{Description, Place, Rate, Topology, TopologyError};
+use bearing_routing::{Description, End, Hop, Place, Rate, SwitchId, Topology, TopologyError};
 use bearing_types::ServerId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -37,6 +37,8 @@ pub(crate) struct Sites {
     readers: BTreeMap<IpAddr, Place>,
     /// Where readers are whose address is nobody's.
     elsewhere: Option<Place>,
+    /// Of hosts that have one link only: the way out of them.
+    uplinks: BTreeMap<IpAddr, Hop>,
 }
 
 impl Sites {
@@ -71,8 +73,17 @@ impl Sites {
                 at(address).map(|host| (*server, plug(format!("{host}: {server}"), host)))
             })
             .collect();
+        let topology = Topology::new(&made)?;
+        let uplink = |host: &String| {
+            let index = described.hosts.iter().position(|name| name == host)?;
+            let end = End::Switch(SwitchId((described.switches.len() + index) as u32));
+            let is_link = |hop: &Hop| matches!(topology.target(*hop), End::Switch(_));
+            let mut links = topology.hops_from(end).filter(is_link);
+            links.next().filter(|_| links.next().is_none())
+        };
         Ok(Sites {
-            topology: Arc::new(Topology::new(&made)?),
+            uplinks: addresses.iter().filter_map(|(ip, host)| Some((*ip, uplink(host)?))).collect(),
+            topology: Arc::new(topology),
             servers,
             elsewhere: network.is_none().then(|| readers[&ELSEWHERE.to_owned()]),
             readers: addresses
@@ -95,6 +106,11 @@ impl Sites {
     /// All of them.
     pub(crate) fn servers(&self) -> impl Iterator<Item = (ServerId, Place)> + '_ {
         self.servers.iter().map(|(server, place)| (*server, *place))
+    }
+
+    /// The only link of a host, out of it.
+    pub(crate) fn uplink(&self, address: IpAddr) -> Option<Hop> {
+        self.uplinks.get(&address).copied()
     }
 
     /// Where readers at an address are.

@@ -180,6 +180,15 @@ pub struct Flow {
     pub reader: IpAddr,
 }
 
+/// Bytes that a network interface has carried since some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Carried {
+    /// Out of the host.
+    pub sent: u64,
+    /// Into it.
+    pub received: u64,
+}
+
 /// Flows told in one [`DataBody::Counters`]: of more, those that went on last.
 pub const FLOWS_COUNTED_MAX: usize = 4096;
 
@@ -355,6 +364,8 @@ pub enum DataBody {
         read: u64,
         /// Microseconds since the start in which it was asked for any.
         busy_us: u64,
+        /// What the host's network interface has carried, whoever sent it, if that is known.
+        carried: Option<Carried>,
     },
 }
 

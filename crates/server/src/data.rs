@@ -10,8 +10,9 @@ use crate::post::Post;
 use crate::shell::{self, Driver};
 use bearing_data::{Claim, Claimed, Command, Config, DataServer, Event, Note, Start};
 use bearing_engines_local::FileChunkLog;
-use bearing_env::{Clock, random_u64};
+use bearing_env::{Clock, carried_by, interface_of, random_u64};
 use bearing_proto::coordinator::Told;
+use bearing_proto::data::{Carried, DataCall};
 use bearing_proto::kinds::DataKind;
 use bearing_proto::{Message, Sender};
 use bearing_seams::{ChunkLog, DiskLabel};
@@ -54,6 +55,7 @@ pub fn run_data(config: DaemonConfig) -> Result<(), StartError> {
             claim: Some(claim),
             told: Vec::new(),
             name: config.daemon.name,
+            interface: interface_of(config.daemon.address.ip()),
             events: Backlog::default(),
             commands: Vec::new(),
             disk_failure: None,
@@ -70,6 +72,11 @@ fn filesystem_of(directory: &Path) -> Option<u64> {
     let boot: String = boot.chars().filter(char::is_ascii_hexdigit).take(16).collect();
     let device = fs::metadata(directory).ok()?.dev();
     Some(u64::from_str_radix(&boot, 16).ok()? ^ device.rotate_left(32))
+}
+
+fn carried(interface: &str) -> Option<Event> {
+    let (received, sent) = carried_by(interface)?;
+    Some(Event::Carried(Carried { sent, received }))
 }
 
 /// An id that no disk has.
@@ -134,6 +141,8 @@ struct ChunkKeeper<L> {
     /// What the coordinator said meanwhile.
     told: Vec<Told>,
     name: DaemonName,
+    /// The network interface by which this server is reached.
+    interface: Option<String>,
     events: Backlog,
     commands: Vec<Command>,
     disk_failure: Option<String>,
@@ -156,6 +165,10 @@ impl<L: ChunkLog + DiskLabel> Driver for ChunkKeeper<L> {
         for message in messages {
             let event = match message {
                 Message::Data(request) => {
+                    if request.call == DataCall::Counters {
+                        let told = self.interface.as_deref().and_then(carried);
+                        told.into_iter().for_each(|told| self.events.push(told));
+                    }
                     let kind = request.call.kind() as usize;
                     self.requests.begin(Clock.mono(), (number_of(sender), request.id), kind);
                     // One attachment per packet: it belongs to the first request.
@@ -305,7 +318,7 @@ impl<L: ChunkLog + DiskLabel> ChunkKeeper<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bearing_proto::data::{DataCall, DataRequest};
+    use bearing_proto::data::DataRequest;
     use bearing_types::{ChunkId, SessionId};
 
     #[test]

@@ -2,7 +2,7 @@
 //! its power is cut.
 //!
 //! Commands are written to the file `.power` in its root: `cut SEED` throws away what that seed says and goes
-//! dead (EIO for everything), `on` serves what is left.
+//! dead (EIO for everything), `on` serves what is left, `slow MS` has every read take so many milliseconds.
 
 mod disk;
 mod serve;

@@ -27,6 +27,8 @@ const BLOCKS: u64 = 4 << 20;
 struct State {
     disk: Disk,
     is_on: bool,
+    /// Each read takes so long.
+    reads_take: Duration,
     listings: BTreeMap<u64, Vec<(Ino, Kind, Vec<u8>)>>,
     next_listing: u64,
 }
@@ -39,7 +41,13 @@ type Answer<T> = Result<T, Errno>;
 impl Lossy {
     /// An empty disk with its power on.
     pub fn new() -> Lossy {
-        let state = State { disk: Disk::new(), is_on: true, listings: BTreeMap::new(), next_listing: 1 };
+        let state = State {
+            disk: Disk::new(),
+            is_on: true,
+            reads_take: Duration::ZERO,
+            listings: BTreeMap::new(),
+            next_listing: 1,
+        };
         Lossy(Mutex::new(state))
     }
 
@@ -61,6 +69,10 @@ impl Lossy {
             }
             ("on", "") => {
                 state.is_on = true;
+                Ok(())
+            }
+            ("slow", ms) => {
+                state.reads_take = Duration::from_millis(ms.parse().map_err(|_| Errno::EINVAL)?);
                 Ok(())
             }
             _ => Err(Errno::EINVAL),
@@ -382,7 +394,11 @@ impl Filesystem for Lossy {
         reply: ReplyData,
     ) {
         let answer = self.powered();
-        let bytes = answer.and_then(|state| state.disk.read(ino.0, offset, size.into()).ok_or(Errno::EIO));
+        // As one disk: what is asked for meanwhile waits.
+        let bytes = answer.and_then(|state| {
+            std::thread::sleep(state.reads_take);
+            state.disk.read(ino.0, offset, size.into()).ok_or(Errno::EIO)
+        });
         data(reply, bytes);
     }
 

@@ -123,6 +123,9 @@ enum Soak {
     Members,
     /// Requests carried by a switch while owners are killed, and beside requests by the client's map
     Network,
+    /// Reads between hosts whose links are shaped, one of them full and one with a slow disk: by the flow
+    /// server, by the nearest replica, by any
+    Reads,
     /// xfstests, with delegated directories and without: what fails is what is known to fail
     Xfstests,
 }
@@ -146,6 +149,7 @@ impl Soak {
             | Soak::Etcd
             | Soak::Members
             | Soak::Network
+            | Soak::Reads
             | Soak::Xfstests => return None,
         })
     }
@@ -218,6 +222,7 @@ fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<(
             Soak::Network => {
                 cli_test(root, &["network", "--", "--nocapture", "--ignored", "--test-threads=1"], 1)
             }
+            Soak::Reads => reads(root),
             _ => power_cuts::run(root, program, args.cuts, args.seed),
         };
     };
@@ -267,6 +272,18 @@ fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<(
 }
 
 /// A test of the command line, more often or with its long parts.
+/// One of the data servers has a disk that can be made slow.
+fn reads(root: &Path) -> Result<()> {
+    let disk = root.join("target/soak-slow-disk");
+    std::fs::create_dir_all(&disk).with_context(|| format!("make {}", disk.display()))?;
+    let mounted = crate::lossyfs::Mounted::new(&disk)?;
+    let mut run = Command::new(crate::cargo::cargo());
+    run.args(["test", "--quiet", "-p", "bearing-cli", "--test", "reads", "--", "--nocapture", "--ignored"]);
+    let ran = ran(run.current_dir(root).env("BEARING_SLOW_DISK", &disk));
+    drop(mounted);
+    ran
+}
+
 fn cli_test(root: &Path, test: &[&str], rounds: u64) -> Result<()> {
     let mut run = Command::new(crate::cargo::cargo());
     run.args(["test", "--quiet", "-p", "bearing-cli", "--test"]).args(test);

@@ -14,7 +14,7 @@ impl State {
         self.io.counters.maps += 1;
         let (version, prefix) = (map.version, map.prefix);
         if let Some(servers) = self.routes.on_map(self.io.now.mono, map) {
-            self.flow.on_servers(&servers);
+            self.flow.on_servers(&servers, &mut self.io);
             self.io.out.push(Command::Servers(servers, prefix));
             self.io.note(Note::MapTaken(version));
         }

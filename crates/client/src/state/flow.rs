@@ -26,10 +26,15 @@ pub(crate) struct FlowRequests {
 }
 
 impl FlowRequests {
-    /// A newer map names these servers.
-    pub fn on_servers(&mut self, servers: &[ServerEntry]) {
-        let flow = servers.iter().find(|entry| entry.kind == ServerKind::Flow);
-        self.server = flow.map(|entry| entry.server);
+    /// A newer map names these servers. One that is new is greeted: who has a session there is answered
+    /// sooner.
+    pub fn on_servers(&mut self, servers: &[ServerEntry], io: &mut Io) {
+        let flow = servers.iter().find(|entry| entry.kind == ServerKind::Flow).map(|entry| entry.server);
+        if flow.is_some() && flow != self.server {
+            self.server = flow;
+            self.tell(FlowCall::Ended { flows: Vec::new() }, io);
+        }
+        self.server = flow;
     }
 
     /// Asks, if there is anybody to ask. The number is for [`FlowRequests::give_up`].

@@ -1,7 +1,7 @@
 //! What is counted for the flow server: bytes sent of each flow that it planned, and for how long the disk
 //! was asked for something.
 
-use bearing_proto::data::{DataBody, FLOWS_COUNTED_MAX, Flow, FlowNumber};
+use bearing_proto::data::{Carried, DataBody, FLOWS_COUNTED_MAX, Flow, FlowNumber};
 use bearing_types::Mono;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,6 +19,8 @@ pub(crate) struct Flows {
     /// Since when it is asked for something.
     busy_since: Option<Mono>,
     busy: Duration,
+    /// What the host's interface has carried, as the shell has told.
+    pub carried: Option<Carried>,
 }
 
 impl Flows {
@@ -58,6 +60,7 @@ impl Flows {
             queued,
             read: self.read,
             busy_us: (self.busy + running).as_micros() as u64,
+            carried: self.carried,
         }
     }
 }

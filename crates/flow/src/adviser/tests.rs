@@ -1,5 +1,6 @@
 use super::*;
 use crate::server::Replanning;
+use bearing_proto::data::Carried;
 use bearing_routing::{Description, SELECTIONS};
 use bearing_types::SessionId;
 
@@ -54,7 +55,7 @@ fn plan(adviser: &mut Adviser, now: Mono, from: IpAddr, read: Replicated) -> Vec
 }
 
 fn counters(flows: Vec<(Flow, u64)>, read: u64, busy_us: u64) -> DataReply {
-    DataReply { id: 1, result: Ok(DataBody::Counters { flows, queued: 3, read, busy_us }) }
+    DataReply { id: 1, result: Ok(DataBody::Counters { flows, queued: 3, read, busy_us, carried: None }) }
 }
 
 #[test]
@@ -246,4 +247,55 @@ fn readers_that_a_described_network_does_not_have_are_told_so() {
     let call = FlowCall::Plan { read: read(&[1], 1) };
     assert_eq!(asked(&mut adviser, at(0), ip(9), call.clone()), Err(FlowError::UnknownReader));
     assert!(asked(&mut adviser, at(0), ip(2), call).is_ok());
+}
+
+#[test]
+fn what_others_send_over_a_hosts_link_is_shared_with() {
+    let mut adviser = adviser(1);
+    let mut hear = |server, ms, sent, received| {
+        let carried = Some(Carried { sent, received });
+        let body = DataBody::Counters { flows: Vec::new(), queued: 0, read: 0, busy_us: 0, carried };
+        let reply = DataReply { id: 1, result: Ok(body) };
+        adviser.step(at(ms), Said::Counters(ServerId(server), reply), &mut Vec::new());
+        adviser.flows()
+    };
+    assert_eq!([hear(1, 0, 0, 0), hear(2, 0, 0, 0)], [0, 0]);
+    // 9 Gb/s of the 10 that a link is taken to carry.
+    assert_eq!([hear(1, 1_000, 1_125_000_000, 0), hear(2, 1_000, 1_000_000, 0)], [1, 1]);
+    let around = plan(&mut adviser, at(1_100), ip(9), read(&[1, 2], 64 << 20));
+    // Half of the busy link is what a new flow may expect there.
+    assert!(around[0].server == ServerId(2) && around[0].flow.bytes > 40 << 20, "{around:?}");
+    let flows = around.iter().map(|part| part.flow.number).collect();
+    asked(&mut adviser, at(1_200), ip(9), FlowCall::Ended { flows }).unwrap();
+    let Ok(FlowBody::Traffic(told)) = asked(&mut adviser, at(1_200), ip(9), FlowCall::Traffic) else {
+        panic!()
+    };
+    assert!(told.links[0].source == "10.0.0.1" && told.links[0].load >= 1_125_000_000, "{told:?}");
+    // They have stopped, and the interface was made again.
+    let mut hear = |ms, sent| {
+        let carried = Some(Carried { sent, received: 0 });
+        let body = DataBody::Counters { flows: Vec::new(), queued: 0, read: 0, busy_us: 0, carried };
+        let reply = DataReply { id: 1, result: Ok(body) };
+        adviser.step(at(ms), Said::Counters(ServerId(1), reply), &mut Vec::new());
+        adviser.flows()
+    };
+    assert_eq!(
+        [hear(2_000, 1_126_000_000), hear(3_000, 0), hear(3_050, u64::MAX), hear(4_000, 5)],
+        [0, 0, 0, 0]
+    );
+}
+
+#[test]
+fn what_we_send_ourselves_is_no_stranger() {
+    let mut adviser = adviser(1);
+    let parts = plan(&mut adviser, at(0), ip(9), read(&[1], 8 << 30));
+    let mut hear = |ms, bytes| {
+        let carried = Some(Carried { sent: bytes + bytes / 30, received: 0 });
+        let flows = vec![(parts[0].flow, bytes)];
+        let body = DataBody::Counters { flows, queued: 0, read: 0, busy_us: 0, carried };
+        let reply = DataReply { id: 1, result: Ok(body) };
+        adviser.step(at(ms), Said::Counters(ServerId(1), reply), &mut Vec::new());
+        adviser.flows()
+    };
+    assert_eq!([hear(1_000, 900_000_000), hear(2_000, 1_800_000_000), hear(3_000, 2_700_000_000)], [1, 1, 1]);
 }
