@@ -15,16 +15,19 @@ pub enum Mutant {
     DirtyForgotten,
     /// Commits at a sync what data servers were not asked to keep.
     SyncWithoutData,
+    /// Gives what was fetched ahead by its offset in the file, whatever lies there by now.
+    AheadByOffset,
 }
 
 impl Mutant {
     /// All of them, with the names used on command lines.
-    pub const ALL: [(&'static str, Mutant); 5] = [
+    pub const ALL: [(&'static str, Mutant); 6] = [
         ("serve-after-recall", Mutant::ServeAfterRecall),
         ("answer-before-steps", Mutant::AnswerBeforeSteps),
         ("sync-before-steps", Mutant::SyncBeforeSteps),
         ("dirty-forgotten", Mutant::DirtyForgotten),
         ("sync-without-data", Mutant::SyncWithoutData),
+        ("ahead-by-offset", Mutant::AheadByOffset),
     ];
 
     /// Whether it shows only in delegated directories.

@@ -6,6 +6,7 @@
 
 use crate::context::{Context, State};
 use crate::event::Note;
+use crate::mutant::Mutant;
 use crate::operation::OpenFile;
 use crate::state::files::{Stored, end_of};
 use crate::state::{DataFailure, Fetch, FlowAnswer, Found, LoopId, Plan, Source, StreamId};
@@ -45,7 +46,11 @@ impl Context {
     /// Bytes that were fetched before. `None`: they were not, and have to be read.
     pub(super) async fn fetched_ahead(&self, file: OpenFile, stored: &Stored) -> Option<Vec<u8>> {
         loop {
-            match self.with(|state| state.ahead.find(file, stored)) {
+            let found = self.with(|state| {
+                let is_careless = state.io.config.planted(Mutant::AheadByOffset);
+                state.ahead.find(file, stored, is_careless)
+            });
+            match found {
                 Found::Bytes(bytes) => {
                     self.with(|state| state.io.counters.bytes_read_ahead += bytes.len() as u64);
                     return Some(bytes);
