@@ -139,6 +139,8 @@ impl Case {
         let options = Options { scheme: Some(scheme), ..options.clone() };
         let mut sim = Sim::with_clients(sequence.seed, &options, Some(CLIENTS));
         sim.clients[WORKER].always_delegates = sequence.inside;
+        // Servers wait for late commits of what was decided: longer than any of them is away.
+        sim.world.delegations = sequence.inside;
         sim.boot();
         let mut audit = Audit::new();
         let mut boundaries = 0;
