@@ -89,7 +89,7 @@ fn large_reads_are_planned_and_go_on_when_nobody_plans_them() {
         serde_json::from_str(&cluster.run(&["explain", "read", "/large", "--json"]).ok()).unwrap();
     assert_eq!(told["candidates"].as_array().unwrap().len(), 2, "{told}");
     assert!(cluster.run(&["explain", "read", "/large", "--offset", "1G"]).ok().contains("end of the file"));
-    let none = cluster.run(&["explain", "read", "/nowhere"]).refused(2);
+    let none = cluster.run(&["explain", "read", "/nowhere"]).refused(1);
     assert!(none.contains("/nowhere"), "{none}");
     let ranked = cluster.run(&["flow", "rank", "/large", "127.0.0.1", "10.9.9.9"]).ok();
     let hosts: Vec<&str> = ranked.lines().filter_map(|line| line.split_whitespace().next()).collect();
