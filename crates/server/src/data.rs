@@ -84,15 +84,6 @@ pub fn random_disk_id() -> DiskId {
     DiskId(u128::from(random_u64()) << 64 | u128::from(random_u64()))
 }
 
-/// Who asks, as a number.
-fn number_of(asker: Sender) -> u64 {
-    match asker {
-        Sender::Client(session) => session.0,
-        Sender::Server(server) => u64::from(server.0),
-        Sender::Nobody => 0,
-    }
-}
-
 /// So much may wait until a slow disk is through with what came before. What comes beyond it is dropped: all
 /// that is sent here is sent again.
 const BACKLOG_BYTES_MAX: u64 = 256 << 20;
@@ -170,7 +161,7 @@ impl<L: ChunkLog + DiskLabel> Driver for ChunkKeeper<L> {
                         told.into_iter().for_each(|told| self.events.push(told));
                     }
                     let kind = request.call.kind() as usize;
-                    self.requests.begin(Clock.mono(), (number_of(sender), request.id), kind);
+                    self.requests.begin(Clock.mono(), (metrics::number_of(sender), request.id), kind);
                     // One attachment per packet: it belongs to the first request.
                     Event::Request {
                         from: sender,
@@ -298,7 +289,7 @@ impl<L: ChunkLog + DiskLabel> ChunkKeeper<L> {
                 post.to_server(to, &Message::Data(request), &attachment)
             }
             Command::Answer { to, reply, attachment } => {
-                self.requests.end(Clock.mono(), (number_of(to), reply.id));
+                self.requests.end(Clock.mono(), (metrics::number_of(to), reply.id));
                 post.answer(to, &Message::DataReply(reply), &attachment);
             }
             Command::Log { ticket, command } => self.events.push(command.run(ticket, &mut self.log)),

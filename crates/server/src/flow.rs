@@ -67,15 +67,6 @@ struct Counsel {
     questions: Requests,
 }
 
-/// Who asks, as a number.
-fn number_of(asker: Sender) -> u64 {
-    match asker {
-        Sender::Client(session) => session.0,
-        Sender::Server(server) => u64::from(server.0),
-        Sender::Nobody => 0,
-    }
-}
-
 impl Driver for Counsel {
     fn hear(&mut self, sender: Sender, from: IpAddr) {
         self.heard = (sender, from);
@@ -86,7 +77,7 @@ impl Driver for Counsel {
         for message in messages {
             match (message, sender) {
                 (Message::Flow(request), _) => {
-                    let asked = (number_of(sender), request.id);
+                    let asked = (metrics::number_of(sender), request.id);
                     self.questions.begin(Clock.mono(), asked, request.call.kind() as usize);
                     self.said.push(Said::Asked(sender, from, request));
                 }
@@ -116,7 +107,7 @@ impl Driver for Counsel {
             match say {
                 Say::Ask(server, request) => post.to_server(server, &Message::Data(request), &[]),
                 Say::Answer(to, reply) => {
-                    self.questions.end(Clock.mono(), (number_of(to), reply.id));
+                    self.questions.end(Clock.mono(), (metrics::number_of(to), reply.id));
                     post.answer(to, &Message::FlowReply(reply), &[]);
                 }
             }

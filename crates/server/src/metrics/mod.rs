@@ -22,4 +22,4 @@ pub use publisher::Publisher;
 pub(crate) use catalog::*;
 pub(crate) use histogram::Histogram;
 pub(crate) use hottest::Hottest;
-pub(crate) use requests::Requests;
+pub(crate) use requests::{Requests, number_of};

@@ -5,6 +5,7 @@
 //! by another one is counted, but not in the latencies: with 4096 places that happens to few.
 
 use crate::metrics::{Histogram, Metric, Page};
+use bearing_proto::Sender;
 use bearing_types::Mono;
 
 /// A power of two.
@@ -65,6 +66,15 @@ impl Requests {
 fn place_of(who: u64, number: u64) -> usize {
     let first = who.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - PLACES.trailing_zeros());
     first.wrapping_add(number) as usize % PLACES
+}
+
+/// Who asks, as a number.
+pub fn number_of(asker: Sender) -> u64 {
+    match asker {
+        Sender::Client(session) => session.0,
+        Sender::Server(server) => u64::from(server.0),
+        Sender::Nobody => 0,
+    }
 }
 
 #[cfg(test)]
