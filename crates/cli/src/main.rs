@@ -51,7 +51,9 @@ use voice::complain;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let serves = matches!(arguments.command, Command::Daemon(_) | Command::Mount(_) | Command::Up(_));
-    if !serves {
+    if serves {
+        bearing_env::reuse_freed_buffers();
+    } else {
         voice::end_with_the_reader();
     }
     match run(&arguments.command) {

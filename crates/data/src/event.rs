@@ -162,8 +162,20 @@ pub enum LogCommand {
 }
 
 impl LogCommand {
-    /// Carries the command out and gives the event that reports it. A shell that gathers syncs, or reads on
-    /// other threads, does it itself.
+    /// The chunk that it writes to. What writes to one chunk is done in the order given; all else in any
+    /// order, side by side.
+    pub fn writes(&self) -> Option<ChunkId> {
+        match self {
+            LogCommand::Create { chunk, .. }
+            | LogCommand::Append { chunk, .. }
+            | LogCommand::Sync { chunk }
+            | LogCommand::Set { chunk, .. }
+            | LogCommand::Remove { chunk } => Some(*chunk),
+            LogCommand::Read { .. } | LogCommand::Space => None,
+        }
+    }
+
+    /// Carries the command out and gives the event that reports it.
     pub fn run(&self, ticket: Ticket, log: &mut dyn ChunkLog) -> Event {
         let result = match self {
             LogCommand::Read { chunk, offset, length } => {

@@ -23,6 +23,16 @@ pub fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> 
     file.read_at(bytes, offset)
 }
 
+/// As [`read_at`], but only what the system has in memory: fewer bytes, or an error, where it would wait for
+/// the disk.
+pub fn read_cached(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+    let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+    let part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    // SAFETY: the descriptor is open, and `part` is all of `bytes`, which nobody else uses meanwhile.
+    let read = unsafe { libc::preadv2(file.as_raw_fd(), &raw const part, 1, offset, libc::RWF_NOWAIT) };
+    usize::try_from(read).map_err(|_| io::Error::last_os_error())
+}
+
 /// Writes bytes at an offset.
 pub fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     file.write_all_at(bytes, offset)?;

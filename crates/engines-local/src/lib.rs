@@ -14,7 +14,7 @@ mod small_disk;
 mod store;
 mod tablet_log;
 
-pub use chunk_log::FileChunkLog;
+pub use chunk_log::{ChunkReader, FileChunkLog, lane_of};
 pub use coordinator::RedbCoordinator;
 pub use directory::Format;
 pub use store::FjallStore;

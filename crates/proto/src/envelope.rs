@@ -345,6 +345,7 @@ impl Packing {
         packet[32..40].copy_from_slice(&stamp.counter.to_le_bytes());
         packet[40..48].copy_from_slice(&stamp.from.0.to_le_bytes());
         packet[48..56].copy_from_slice(&stamp.to.to_le_bytes());
+        packet.reserve_exact(stamp.ticket.len() + attachment.len());
         packet.extend_from_slice(stamp.ticket);
         if let Some(key) = key {
             let mac = key.sign(&[&packet[..SIGNED_BYTES], &packet[HEADER_BYTES..]]);

@@ -1,6 +1,10 @@
 //! The data server's daemon: the chunk logs around the data machine.
+//!
+//! A turn steps the machine with all that came in and all that was done on the chunk logs meanwhile, which
+//! work on threads of their own.
 
 use crate::StartError;
+use crate::chunk_threads::ChunkThreads;
 use crate::cluster::{COORDINATOR, DaemonName};
 use crate::config::DaemonConfig;
 use crate::contacts::MACHINE_ASKS;
@@ -10,7 +14,7 @@ use crate::post::Post;
 use crate::shell::{self, Driver};
 use bearing_data::{Claim, Claimed, Command, Config, DataServer, Event, Note, Start};
 use bearing_engines_local::FileChunkLog;
-use bearing_env::{Clock, carried_by, interface_of, random_u64};
+use bearing_env::{Clock, Waker, carried_by, interface_of, random_u64};
 use bearing_proto::coordinator::Told;
 use bearing_proto::data::{Carried, DataCall};
 use bearing_proto::kinds::DataKind;
@@ -27,12 +31,10 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A disk is full no more when this part of it is free.
 const FULL_BELOW: u64 = 64;
-/// It goes on so long before what there is to send is sent: scans of large chunks take seconds.
-const TURN_MAX: Duration = Duration::from_millis(20);
 
 /// Runs a data server until it is told to stop.
 pub fn run_data(config: DaemonConfig) -> Result<(), StartError> {
-    shell::run(config, |config, keys, _| {
+    shell::run(config, |config, keys, waker| {
         let mut log = FileChunkLog::open(&config.directory.join("chunks"), &CHUNK_CONTENTS)
             .map_err(StartError::engine("open the chunk logs"))?;
         let chunks = log.chunks().map_err(StartError::engine("list the chunks"))?;
@@ -51,12 +53,12 @@ pub fn run_data(config: DaemonConfig) -> Result<(), StartError> {
         let claim = Claim::new(server, disk, random_disk_id(), MACHINE_ASKS | random_u64() >> 2);
         Ok(ChunkKeeper {
             machine,
-            log,
-            claim: Some(claim),
-            told: Vec::new(),
+            claiming: Some(Claiming { claim, log, told: Vec::new() }),
+            threads: None,
+            waker,
             name: config.daemon.name,
             interface: interface_of(config.daemon.address.ip()),
-            events: Backlog::default(),
+            events: VecDeque::new(),
             commands: Vec::new(),
             disk_failure: None,
             full: None,
@@ -84,57 +86,24 @@ pub fn random_disk_id() -> DiskId {
     DiskId(u128::from(random_u64()) << 64 | u128::from(random_u64()))
 }
 
-/// So much may wait until a slow disk is through with what came before. What comes beyond it is dropped: all
-/// that is sent here is sent again.
-const BACKLOG_BYTES_MAX: u64 = 256 << 20;
-
-/// What a message takes besides its attachment, roughly.
-const MESSAGE_BYTES: u64 = 256;
-
-/// What came and was not looked at yet.
-#[derive(Default)]
-struct Backlog {
-    events: VecDeque<Event>,
-    bytes: u64,
-}
-
-impl Backlog {
-    fn bytes_of(event: &Event) -> u64 {
-        match event {
-            Event::Request { attachment, .. } | Event::Reply { attachment, .. } => {
-                MESSAGE_BYTES + attachment.len() as u64
-            }
-            // The machine's own: there are few.
-            _ => 0,
-        }
-    }
-
-    fn push(&mut self, event: Event) {
-        let bytes = Backlog::bytes_of(&event);
-        if bytes == 0 || self.bytes + bytes <= BACKLOG_BYTES_MAX {
-            self.bytes += bytes;
-            self.events.push_back(event);
-        }
-    }
-
-    fn pop(&mut self) -> Option<Event> {
-        let event = self.events.pop_front()?;
-        self.bytes -= Backlog::bytes_of(&event);
-        Some(event)
-    }
-}
-
-struct ChunkKeeper<L> {
-    machine: DataServer,
-    log: L,
-    /// As long as it is not known whether this is the right disk: nobody gets an answer.
-    claim: Option<Claim>,
+/// As long as it is not known whether this is the right disk: nobody gets an answer.
+struct Claiming {
+    claim: Claim,
+    log: FileChunkLog,
     /// What the coordinator said meanwhile.
     told: Vec<Told>,
+}
+
+struct ChunkKeeper {
+    machine: DataServer,
+    claiming: Option<Claiming>,
+    /// The chunk logs, once their disk is known to be the right one.
+    threads: Option<ChunkThreads>,
+    waker: Waker,
     name: DaemonName,
     /// The network interface by which this server is reached.
     interface: Option<String>,
-    events: Backlog,
+    events: VecDeque<Event>,
     commands: Vec<Command>,
     disk_failure: Option<String>,
     /// The disk was full when something was to be appended, and when it was looked at last, whether it still
@@ -143,14 +112,14 @@ struct ChunkKeeper<L> {
     requests: Requests,
 }
 
-impl<L: ChunkLog + DiskLabel> Driver for ChunkKeeper<L> {
+impl Driver for ChunkKeeper {
     fn take(&mut self, sender: Sender, _squash: Squash, messages: Vec<Message>, attachment: Vec<u8>) {
-        if self.claim.is_some() {
+        if let Some(claiming) = &mut self.claiming {
             let told = messages.into_iter().filter_map(|message| match message {
                 Message::Told(told) if sender == Sender::Server(COORDINATOR) => Some(told),
                 _ => None,
             });
-            return self.told.extend(told);
+            return claiming.told.extend(told);
         }
         let mut attachment = Some(attachment);
         for message in messages {
@@ -158,7 +127,7 @@ impl<L: ChunkLog + DiskLabel> Driver for ChunkKeeper<L> {
                 Message::Data(request) => {
                     if request.call == DataCall::Counters {
                         let told = self.interface.as_deref().and_then(carried);
-                        told.into_iter().for_each(|told| self.events.push(told));
+                        self.events.extend(told);
                     }
                     let kind = request.call.kind() as usize;
                     self.requests.begin(Clock.mono(), (metrics::number_of(sender), request.id), kind);
@@ -175,22 +144,22 @@ impl<L: ChunkLog + DiskLabel> Driver for ChunkKeeper<L> {
                 }
                 _ => continue,
             };
-            self.events.push(event);
+            self.events.push_back(event);
         }
     }
 
     fn turn(&mut self, now: Now, post: &mut Post) -> Result<(), StartError> {
-        if self.claim.is_some() {
-            return self.claim_disk(now.mono, post);
+        if self.claiming.is_some() {
+            self.claim_disk(now.mono, post)?;
         }
+        let Some(threads) = &mut self.threads else { return Ok(()) };
+        threads
+            .done(|event| self.events.push_back(event))
+            .map_err(StartError::engine("use the chunk logs"))?;
         if self.machine.next_wake().is_some_and(|wake| wake <= now.mono) {
-            self.events.push(Event::Tick);
+            self.events.push_back(Event::Tick);
         }
-        let began = Clock.mono();
-        // What is left goes on in the next turn: others hear of this server in between.
-        while Clock.mono().since(began) < TURN_MAX
-            && let Some(event) = self.events.pop()
-        {
+        while let Some(event) = self.events.pop_front() {
             // How long the disk took shows only by the clock itself.
             self.machine.step(Clock.now(), event, &mut self.commands);
             for command in std::mem::take(&mut self.commands) {
@@ -202,19 +171,18 @@ impl<L: ChunkLog + DiskLabel> Driver for ChunkKeeper<L> {
     }
 
     fn next_wake(&self) -> Option<Mono> {
-        match &self.claim {
-            Some(claim) => Some(claim.next_wake()),
-            None if !self.events.events.is_empty() => Some(Mono::ZERO),
+        match &self.claiming {
+            Some(claiming) => Some(claiming.claim.next_wake()),
             None => self.machine.next_wake(),
         }
     }
 
     fn is_serving(&self) -> bool {
-        self.claim.is_none()
+        self.threads.is_some()
     }
 
     fn has_own_disk(&self) -> bool {
-        self.claim.is_none()
+        self.threads.is_some()
     }
 
     fn disk_failure(&self) -> Option<&str> {
@@ -231,12 +199,12 @@ impl<L: ChunkLog + DiskLabel> Driver for ChunkKeeper<L> {
         of_data::show_counters(page, &self.machine.counters());
         of_data::show_census(page, &self.machine.census());
         // A disk that cannot be asked any more is shown as failed.
-        let (used, free) = self.log.space().unwrap_or_default();
+        let (used, free) = self.space().unwrap_or_default();
         of_data::show_disk(page, used, free, self.disk_failure.is_some());
     }
 
     fn set_clock_off(&mut self, off: bool) {
-        self.events.push(Event::ClockOff(off));
+        self.events.push_back(Event::ClockOff(off));
     }
 
     fn stop(&mut self) -> Result<(), StartError> {
@@ -245,25 +213,43 @@ impl<L: ChunkLog + DiskLabel> Driver for ChunkKeeper<L> {
     }
 }
 
-impl<L: ChunkLog + DiskLabel> ChunkKeeper<L> {
+impl ChunkKeeper {
     /// Finds out whether this is the right disk.
     fn claim_disk(&mut self, now: Mono, post: &mut Post) -> Result<(), StartError> {
-        for told in std::mem::take(&mut self.told) {
-            let Some(claim) = &mut self.claim else { break };
+        let Some(Claiming { claim, log, told }) = &mut self.claiming else { return Ok(()) };
+        for told in std::mem::take(told) {
             match claim.take(&told) {
                 Claimed::Nothing => {}
                 Claimed::SetDisk(disk) => {
-                    self.log.set_disk(disk).map_err(StartError::engine("give the chunks a disk id"))?;
+                    log.set_disk(disk).map_err(StartError::engine("give the chunks a disk id"))?;
                     claim.is_labelled(disk);
                 }
-                Claimed::Ours => self.claim = None,
+                Claimed::Ours => return self.start_threads(),
                 Claimed::Refused(reason) => return Err(self.wrong_disk(&reason)),
             }
         }
-        if let Some(ask) = self.claim.as_mut().and_then(|claim| claim.ask(now)) {
+        if let Some(ask) = claim.ask(now) {
             post.to_server(COORDINATOR, &Message::Ask(ask), &[]);
         }
         Ok(())
+    }
+
+    /// The disk is the right one.
+    fn start_threads(&mut self) -> Result<(), StartError> {
+        let Some(Claiming { log, .. }) = self.claiming.take() else { return Ok(()) };
+        let waker = self.waker.clone();
+        let threads =
+            ChunkThreads::start(log, move || waker.wake()).map_err(|error| StartError::Stopped {
+                server: self.name.server(),
+                reason: format!("no threads could be made for the chunk logs: {error}"),
+            })?;
+        self.threads = Some(threads);
+        Ok(())
+    }
+
+    /// Bytes used and bytes free on the device, in that order.
+    fn space(&self) -> Option<(u64, u64)> {
+        self.threads.as_ref()?.space().ok()
     }
 
     fn wrong_disk(&self, reason: &str) -> StartError {
@@ -279,7 +265,7 @@ impl<L: ChunkLog + DiskLabel> ChunkKeeper<L> {
         if self.full.is_none_or(|looked| now.since(looked) < LOOK_EVERY) {
             return;
         }
-        let full = self.log.space().is_ok_and(|(used, free)| free < (used + free) / FULL_BELOW);
+        let full = self.space().is_some_and(|(used, free)| free < (used + free) / FULL_BELOW);
         self.full = full.then_some(now);
     }
 
@@ -292,7 +278,11 @@ impl<L: ChunkLog + DiskLabel> ChunkKeeper<L> {
                 self.requests.end(Clock.mono(), (metrics::number_of(to), reply.id));
                 post.answer(to, &Message::DataReply(reply), &attachment);
             }
-            Command::Log { ticket, command } => self.events.push(command.run(ticket, &mut self.log)),
+            Command::Log { ticket, command } => {
+                if let Some(threads) = &mut self.threads {
+                    self.events.extend(threads.begin(ticket, command));
+                }
+            }
             Command::Note(Note::Step(name)) => tracing::trace!("{name}"),
             Command::Note(note) => {
                 tracing::warn!("{note}");
@@ -310,27 +300,6 @@ impl<L: ChunkLog + DiskLabel> ChunkKeeper<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bearing_proto::data::DataRequest;
-    use bearing_types::{ChunkId, SessionId};
-
-    #[test]
-    fn what_waits_for_a_slow_disk_is_bounded_and_there_is_room_again_behind_it() {
-        let request = |id, bytes| Event::Request {
-            from: Sender::Client(SessionId(1)),
-            request: DataRequest { id, chunk: ChunkId(1), call: DataCall::Ping },
-            attachment: vec![0; bytes],
-        };
-        let mut backlog = Backlog::default();
-        for id in 0..100 {
-            backlog.push(request(id, 4 << 20));
-        }
-        backlog.push(Event::Tick);
-        assert_eq!((backlog.events.len(), backlog.bytes > BACKLOG_BYTES_MAX), (64, false));
-        while backlog.pop().is_some() {}
-        assert_eq!(backlog.bytes, 0);
-        backlog.push(request(100, 4 << 20));
-        assert_eq!(backlog.events.len(), 1);
-    }
 
     #[test]
     fn directories_of_one_filesystem_name_the_same_one_and_of_others_another() {

@@ -4,6 +4,7 @@
 //! the order given; a reply leaves only after the sync that the machine waited for. Files and line numbers of
 //! TOML are this crate's business.
 
+mod chunk_threads;
 mod clocks;
 pub mod cluster;
 pub mod config;

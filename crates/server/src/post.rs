@@ -30,6 +30,7 @@ use bearing_proto::ticket::{Ticket, TicketMessage};
 use bearing_proto::window::Freshness;
 use bearing_proto::{Message, Packet, PacketError, Sender};
 use bearing_types::{Mono, Now, ServerId, SessionId, Squash, Wall};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -611,10 +612,7 @@ impl Post {
         }
         match lane.receiver {
             Sender::Client(session) => self.seal_to_session(session, lane.origin, packing, attachment),
-            Sender::Server(server) => {
-                let held = Held { packing, attachment: attachment.to_vec(), way: lane.origin };
-                self.seal_to_server(server, held);
-            }
+            Sender::Server(server) => self.seal_to_server(server, lane.origin, packing, attachment.into()),
             Sender::Nobody => {}
         }
     }
@@ -634,15 +632,21 @@ impl Post {
     }
 
     /// Seals a packet to a server whose start is known; else the packet waits, and the server is greeted.
-    fn seal_to_server(&mut self, server: ServerId, held: Held<Origin>) {
+    fn seal_to_server(
+        &mut self,
+        server: ServerId,
+        origin: Origin,
+        packing: Packing,
+        attachment: Cow<'_, [u8]>,
+    ) {
         match self.sending.next(server) {
             Some(next) => {
                 let stamp = self.stamp(next);
-                let packet = held.packing.seal(&stamp, Some(self.keys.packets()), &held.attachment);
-                self.push_sealed(held.way, packet);
+                let packet = packing.seal(&stamp, Some(self.keys.packets()), &attachment);
+                self.push_sealed(origin, packet);
             }
             None => {
-                let origin = held.way;
+                let held = Held { packing, attachment: attachment.into_owned(), way: origin };
                 self.held.push(server, held);
                 self.greet(server, origin);
             }
@@ -682,7 +686,7 @@ impl Post {
             if matches!(held.way, Origin::Outgoing(_)) && !std::mem::replace(&mut has_greeted, true) {
                 self.greet(server, held.way);
             }
-            self.seal_to_server(server, held);
+            self.seal_to_server(server, held.way, held.packing, held.attachment.into());
         }
     }
 

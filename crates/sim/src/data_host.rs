@@ -331,10 +331,10 @@ impl DataHost {
         }
         let event = command.run(ticket, &mut self.log);
         self.meet_boundary(world, syncs(&command));
-        if let Some(chunk) = lane_of(&command) {
+        if let Some(chunk) = command.writes() {
             world.tell(|| told_of(self.server, chunk, &command, &event));
         }
-        if let Some(chunk) = lane_of(&command) {
+        if let Some(chunk) = command.writes() {
             self.go_on(world, chunk);
         }
         self.step(world, event);
@@ -403,7 +403,7 @@ impl DataHost {
     }
 
     fn queue(&mut self, world: &mut World, ticket: Ticket, command: LogCommand) {
-        match lane_of(&command) {
+        match command.writes() {
             None => self.begin(world, ticket, command),
             Some(chunk) => {
                 let lane = self.lanes.entry(chunk).or_default();
@@ -469,18 +469,6 @@ impl DataHost {
             let life = world.life(self.host);
             world.at(at, Happening::Wake(self.host, life));
         }
-    }
-}
-
-/// Commands of one chunk keep their order; reads and questions about space do not.
-fn lane_of(command: &LogCommand) -> Option<ChunkId> {
-    match command {
-        LogCommand::Create { chunk, .. }
-        | LogCommand::Append { chunk, .. }
-        | LogCommand::Sync { chunk }
-        | LogCommand::Set { chunk, .. }
-        | LogCommand::Remove { chunk } => Some(*chunk),
-        LogCommand::Read { .. } | LogCommand::Space => None,
     }
 }
 

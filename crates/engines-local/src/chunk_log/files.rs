@@ -1,66 +1,210 @@
-//! Open files by chunk, a bounded number of them.
+//! What all lanes of chunk logs and their readers share: the open files, a bounded number of them, and the
+//! chunks' lengths.
 
+use super::header::DATA_OFFSET;
+use crate::device;
+use crate::directory::{failed, is_unreadable, refused};
+use bearing_seams::{EngineError, EngineResult};
 use bearing_types::ChunkId;
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Files kept open. More chunks than this may exist; unsynced ones stay open beyond it, so that an error of
 /// writing back reaches their sync.
 const OPEN_MAX: usize = 256;
 
 struct Open {
-    file: File,
+    file: Arc<File>,
     used: u64,
     unsynced: bool,
 }
 
-/// The open files.
 #[derive(Default)]
-pub struct Files {
+struct Shared {
     open: BTreeMap<ChunkId, Open>,
     clock: u64,
+    /// How much of each chunk may be read.
+    lengths: BTreeMap<ChunkId, u64>,
+}
+
+/// See the module.
+pub struct Files {
+    /// The directory of the shelves.
+    shelves: PathBuf,
+    shared: Mutex<Shared>,
 }
 
 impl Files {
-    /// The file of a chunk, opened by `open` if it is not.
-    pub fn get(&mut self, chunk: ChunkId, open: impl FnOnce() -> io::Result<File>) -> io::Result<&File> {
-        self.clock += 1;
-        if !self.open.contains_key(&chunk) {
-            let file = open()?;
-            self.make_room();
-            self.open.insert(chunk, Open { file, used: self.clock, unsynced: false });
+    /// None are open yet.
+    pub fn new(shelves: PathBuf) -> Files {
+        Files { shelves, shared: Mutex::default() }
+    }
+
+    /// The directory of the shelves.
+    pub fn shelves(&self) -> &Path {
+        &self.shelves
+    }
+
+    /// The directory in which a chunk's file is.
+    pub fn shelf(&self, chunk: ChunkId) -> PathBuf {
+        self.shelves.join(format!("{:02x}", chunk.0 & 0xff))
+    }
+
+    /// A chunk's file.
+    pub fn path(&self, chunk: ChunkId) -> PathBuf {
+        self.shelf(chunk).join(format!("{:016x}", chunk.0))
+    }
+
+    /// The file of a chunk, opened if it is not.
+    pub fn get(&self, chunk: ChunkId) -> io::Result<Arc<File>> {
+        let mut shared = self.lock();
+        if let Some(file) = shared.opened(chunk) {
+            return Ok(file);
         }
-        let entry = self.open.get_mut(&chunk).expect("it was there or was put there");
-        entry.used = self.clock;
-        Ok(&entry.file)
+        // Under the lock: who removes a chunk closes its file afterwards, and finds it here if it was opened
+        // before.
+        let file = Arc::new(OpenOptions::new().read(true).write(true).open(self.path(chunk))?);
+        shared.put(chunk, file.clone(), false);
+        Ok(file)
+    }
+
+    /// The file of a chunk, if it is open.
+    fn opened(&self, chunk: ChunkId) -> Option<Arc<File>> {
+        self.lock().opened(chunk)
+    }
+
+    /// Keeps the file of a new chunk open.
+    pub fn put_unsynced(&self, chunk: ChunkId, file: File) {
+        self.lock().put(chunk, Arc::new(file), true);
     }
 
     /// Notes whether a chunk has bytes that are not synced.
-    pub fn set_unsynced(&mut self, chunk: ChunkId, unsynced: bool) {
-        if let Some(entry) = self.open.get_mut(&chunk) {
+    pub fn set_unsynced(&self, chunk: ChunkId, unsynced: bool) {
+        if let Some(entry) = self.lock().open.get_mut(&chunk) {
             entry.unsynced = unsynced;
         }
     }
 
-    /// Closes a chunk's file.
-    pub fn close(&mut self, chunk: ChunkId) {
-        self.open.remove(&chunk);
+    /// Notes how long a chunk is now.
+    pub fn set_length(&self, chunk: ChunkId, length: u64) {
+        self.lock().lengths.insert(chunk, length);
     }
 
-    fn make_room(&mut self) {
-        if self.open.len() < OPEN_MAX {
-            return;
-        }
-        let closable = self.open.iter().filter(|(_, entry)| !entry.unsynced);
-        if let Some(oldest) = closable.min_by_key(|(_, entry)| entry.used).map(|(chunk, _)| *chunk) {
-            self.open.remove(&oldest);
-        }
+    /// A chunk's file was removed.
+    pub fn removed(&self, chunk: ChunkId) {
+        let mut shared = self.lock();
+        shared.open.remove(&chunk);
+        shared.lengths.remove(&chunk);
     }
 
     /// How many files are open.
     #[cfg(test)]
     pub fn count(&self) -> usize {
-        self.open.len()
+        self.lock().open.len()
     }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        // What is kept here is whole between any two statements.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn opened(&mut self, chunk: ChunkId) -> Option<Arc<File>> {
+        self.clock += 1;
+        let entry = self.open.get_mut(&chunk)?;
+        entry.used = self.clock;
+        Some(entry.file.clone())
+    }
+
+    fn put(&mut self, chunk: ChunkId, file: Arc<File>, unsynced: bool) {
+        if self.open.len() >= OPEN_MAX {
+            let closable = self.open.iter().filter(|(_, entry)| !entry.unsynced);
+            if let Some(oldest) = closable.min_by_key(|(_, entry)| entry.used).map(|(chunk, _)| *chunk) {
+                self.open.remove(&oldest);
+            }
+        }
+        self.clock += 1;
+        self.open.insert(chunk, Open { file, used: self.clock, unsynced });
+    }
+}
+
+/// Reads chunks from any thread, while others write to them.
+#[derive(Clone)]
+pub struct ChunkReader(pub(super) Arc<Files>);
+
+impl ChunkReader {
+    /// [`ChunkLog::read`](bearing_seams::ChunkLog::read).
+    pub fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> EngineResult<Vec<u8>> {
+        let mut bytes = vec![0; self.readable(chunk, offset, length)?];
+        if bytes.is_empty() {
+            return Ok(bytes);
+        }
+        let path = self.0.path(chunk);
+        let file = match self.0.get(chunk) {
+            // The system has stopped writing to a disk that fails. What is there can be read all the same.
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                File::open(&path).map(Arc::new)
+            }
+            found => found,
+        };
+        let read = file.and_then(|file| file.read_exact_at(&mut bytes, DATA_OFFSET + offset));
+        read.map(|()| bytes).map_err(|error| unreadable(&path, &error))
+    }
+
+    /// As [`ChunkReader::read`], if it takes no waiting for the disk: the system has all of it in memory.
+    pub fn read_at_once(&self, chunk: ChunkId, offset: u64, length: u32) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; self.readable(chunk, offset, length).ok()?];
+        // A file that is not open is found on the disk.
+        let file = self.0.opened(chunk)?;
+        let read = device::read_cached(&file, &mut bytes, DATA_OFFSET + offset).ok()?;
+        (read == bytes.len()).then_some(bytes)
+    }
+
+    /// How much there is to read.
+    fn readable(&self, chunk: ChunkId, offset: u64, length: u32) -> EngineResult<usize> {
+        let Some(end) = self.0.lock().lengths.get(&chunk).copied() else {
+            return refused(format!("read chunk {chunk}, which does not exist"));
+        };
+        Ok(end.saturating_sub(offset).min(u64::from(length)) as usize)
+    }
+
+    /// Bytes used and bytes free on the device, in that order.
+    pub fn space(&self) -> EngineResult<(u64, u64)> {
+        let path = self.0.shelves();
+        let free = free_bytes(path).map_err(|error| failed("ask for the free space of", path, &error))?;
+        let used = self.0.lock().lengths.values().map(|length| DATA_OFFSET + length).sum();
+        Ok((used, free))
+    }
+}
+
+/// Why bytes of a chunk cannot be read. Where the disk does not give them, or they are not in the file any
+/// more, this replica has lost them, as if they were damaged. Anything else says nothing of the bytes.
+pub(super) fn unreadable(path: &Path, error: &io::Error) -> EngineError {
+    let is_gone = matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound)
+        || is_unreadable(error);
+    match is_gone {
+        true => EngineError::Corrupt { what: format!("{}: cannot be read ({error})", path.display()) },
+        false => failed("read", path, error),
+    }
+}
+
+/// Bytes that may still be written to the device of a path.
+fn free_bytes(path: &Path) -> io::Result<u64> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let mut facts = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: `path` ends in NUL and outlives the call; `facts` has room for the result.
+    let result = unsafe { libc::statvfs(path.as_ptr(), facts.as_mut_ptr()) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded, so it has filled `facts`.
+    let facts = unsafe { facts.assume_init() };
+    Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
 }

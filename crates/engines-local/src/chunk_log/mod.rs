@@ -12,15 +12,14 @@ use crate::device;
 use crate::directory::{Directory, Format, allocate, failed, is_unreadable, refused, sync_directory};
 use bearing_seams::{ChunkEntry, ChunkLog, DiskLabel, End, EngineError, EngineResult};
 use bearing_types::{ChunkId, DiskId, Epoch};
+pub use files::ChunkReader;
 use files::Files;
 use header::{DATA_OFFSET, Header, Slots, slot_offset};
 use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Since version 2 a directory has a disk id, and chunks have marks of what is synced. Headers are as they
 /// were.
@@ -46,14 +45,20 @@ struct Chunk {
     broken: bool,
 }
 
-/// [`ChunkLog`] in files.
+/// [`ChunkLog`] in files: all chunks of a directory, or one lane of them.
 pub struct FileChunkLog {
-    directory: Directory,
+    directory: Arc<Directory>,
     chunks: BTreeMap<ChunkId, Chunk>,
     damaged: BTreeMap<ChunkId, PathBuf>,
-    files: Files,
+    files: Arc<Files>,
     /// The names of the directories are stable. They may have been made just before a process was killed.
     shelves_synced: bool,
+}
+
+/// In which of so many lanes a chunk is. Chunks of one shelf are in one lane: who makes a shelf syncs its
+/// name.
+pub fn lane_of(chunk: ChunkId, lanes: usize) -> usize {
+    (chunk.0 & 0xff) as usize % lanes
 }
 
 impl FileChunkLog {
@@ -67,13 +72,8 @@ impl FileChunkLog {
         if !chunks_path.exists() {
             fs::create_dir(&chunks_path).map_err(|error| failed("make directory", &chunks_path, &error))?;
         }
-        let mut log = FileChunkLog {
-            directory,
-            chunks: BTreeMap::new(),
-            damaged: BTreeMap::new(),
-            files: Files::default(),
-            shelves_synced: false,
-        };
+        let (directory, files) = (Arc::new(directory), Arc::new(Files::new(chunks_path.clone())));
+        let mut log = FileChunkLog::empty(directory, files);
         for shelf in list(&chunks_path)? {
             for file in list(&shelf)? {
                 log.load(file)?;
@@ -87,6 +87,34 @@ impl FileChunkLog {
             let _ = log.sync(chunk);
         }
         Ok(log)
+    }
+
+    fn empty(directory: Arc<Directory>, files: Arc<Files>) -> FileChunkLog {
+        FileChunkLog {
+            directory,
+            chunks: BTreeMap::new(),
+            damaged: BTreeMap::new(),
+            files,
+            shelves_synced: false,
+        }
+    }
+
+    /// Divides the chunks between lanes ([`lane_of`]) that can be written to side by side.
+    pub fn split(self, lanes: usize) -> Vec<FileChunkLog> {
+        let empty = || FileChunkLog::empty(self.directory.clone(), self.files.clone());
+        let mut logs: Vec<FileChunkLog> = (0..lanes).map(|_| empty()).collect();
+        for (id, chunk) in self.chunks {
+            logs[lane_of(id, lanes)].chunks.insert(id, chunk);
+        }
+        for (id, path) in self.damaged {
+            logs[lane_of(id, lanes)].damaged.insert(id, path);
+        }
+        logs
+    }
+
+    /// What reads the chunks of all lanes.
+    pub fn reader(&self) -> ChunkReader {
+        ChunkReader(self.files.clone())
     }
 
     fn load(&mut self, path: PathBuf) -> EngineResult<()> {
@@ -107,6 +135,7 @@ impl FileChunkLog {
                 let synced = header::decode_mark(&bytes, header.generation).max(header.length).min(length);
                 let (marked, suspect) = (synced, !header.end.is_sealed());
                 let found = Chunk { header, length, synced, marked, suspect, named: false, broken: false };
+                self.files.set_length(chunk, length);
                 self.chunks.insert(chunk, found);
             }
             Slots::Blank if unread => drop(self.damaged.insert(chunk, path)),
@@ -121,14 +150,6 @@ impl FileChunkLog {
             }
         }
         Ok(())
-    }
-
-    fn shelf(&self, chunk: ChunkId) -> PathBuf {
-        self.directory.path().join(CHUNKS).join(format!("{:02x}", chunk.0 & 0xff))
-    }
-
-    fn path(&self, chunk: ChunkId) -> PathBuf {
-        self.shelf(chunk).join(format!("{:016x}", chunk.0))
     }
 
     fn chunk(&mut self, id: ChunkId, doing: &str) -> EngineResult<&mut Chunk> {
@@ -157,9 +178,9 @@ impl FileChunkLog {
         doing: &str,
         act: impl FnOnce(&File) -> io::Result<T>,
     ) -> EngineResult<T> {
-        let path = self.path(chunk);
-        let open = || OpenOptions::new().read(true).write(true).open(&path);
-        self.files.get(chunk, open).and_then(act).map_err(|error| failed(doing, &path, &error))
+        let path = self.files.path(chunk);
+        let done = self.files.get(chunk).and_then(|file| act(&file));
+        done.map_err(|error| failed(doing, &path, &error))
     }
 
     /// As [`FileChunkLog::with_file`], for what must not fail: afterwards nobody knows what is stable.
@@ -208,27 +229,22 @@ impl FileChunkLog {
         })
     }
 
+    fn resize(&mut self, id: ChunkId, length: u64) -> EngineResult<()> {
+        self.chunk(id, "resize")?.length = length;
+        self.files.set_length(id, length);
+        Ok(())
+    }
+
     /// Makes a chunk's name stable, once.
     fn name(&mut self, id: ChunkId) -> EngineResult<()> {
         if self.chunk(id, "sync")?.named {
             return Ok(());
         }
-        let synced = sync_directory(&self.shelf(id));
+        let synced = sync_directory(&self.files.shelf(id));
         let chunk = self.chunk(id, "sync")?;
         chunk.broken |= synced.is_err();
         chunk.named = synced.is_ok();
         synced
-    }
-}
-
-/// Why bytes of a chunk cannot be read. Where the disk does not give them, or they are not in the file any
-/// more, this replica has lost them, as if they were damaged. Anything else says nothing of the bytes.
-fn unreadable(path: &Path, error: &io::Error) -> EngineError {
-    let is_gone = matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound)
-        || is_unreadable(error);
-    match is_gone {
-        true => EngineError::Corrupt { what: format!("{}: cannot be read ({error})", path.display()) },
-        false => failed("read", path, error),
     }
 }
 
@@ -306,13 +322,13 @@ impl ChunkLog for FileChunkLog {
         if self.chunks.contains_key(&chunk) || self.damaged.contains_key(&chunk) {
             return refused(format!("create chunk {chunk}, which exists"));
         }
-        let (shelf, path) = (self.shelf(chunk), self.path(chunk));
+        let (shelf, path) = (self.files.shelf(chunk), self.files.path(chunk));
         if !shelf.exists() {
             self.shelves_synced = false;
             fs::create_dir(&shelf).map_err(|error| failed("make directory", &shelf, &error))?;
         }
         if !self.shelves_synced {
-            sync_directory(&self.directory.path().join(CHUNKS))?;
+            sync_directory(self.files.shelves())?;
             sync_directory(self.directory.path())?;
             self.shelves_synced = true;
         }
@@ -325,15 +341,15 @@ impl ChunkLog for FileChunkLog {
             allocate(&file, 0, DATA_OFFSET)?;
             Ok(file)
         };
-        match self.files.get(chunk, make) {
-            Ok(_) => {}
+        match make() {
+            Ok(file) => self.files.put_unsynced(chunk, file),
             Err(error) => {
                 // A file without its header would stand in the way of the next try.
                 let _ = fs::remove_file(&path);
                 return Err(failed("create", &path, &error));
             }
         }
-        self.files.set_unsynced(chunk, true);
+        self.files.set_length(chunk, 0);
         let (length, synced, marked, suspect) = (0, 0, 0, false);
         self.chunks
             .insert(chunk, Chunk { header, length, synced, marked, suspect, named: false, broken: false });
@@ -358,8 +374,7 @@ impl ChunkLog for FileChunkLog {
         });
         self.files.set_unsynced(chunk, true);
         written?;
-        self.chunk(chunk, "append to")?.length += bytes.len() as u64;
-        Ok(())
+        self.resize(chunk, length + bytes.len() as u64)
     }
 
     fn sync(&mut self, chunk: ChunkId) -> EngineResult<()> {
@@ -372,25 +387,8 @@ impl ChunkLog for FileChunkLog {
     }
 
     fn read(&mut self, chunk: ChunkId, offset: u64, length: u32) -> EngineResult<Vec<u8>> {
-        let end = self.chunk(chunk, "read")?.length;
-        let count = end.saturating_sub(offset).min(u64::from(length)) as usize;
-        let mut bytes = vec![0; count];
-        if count > 0 {
-            let path = self.path(chunk);
-            let mut read = |file: &File| file.read_exact_at(&mut bytes, DATA_OFFSET + offset);
-            let open = || OpenOptions::new().read(true).write(true).open(&path);
-            let read = match self.files.get(chunk, open) {
-                Ok(file) => read(file),
-                // The system has stopped writing to a disk that fails. What is there can be read all the
-                // same.
-                Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
-                    File::open(&path).and_then(|file| read(&file))
-                }
-                Err(error) => Err(error),
-            };
-            read.map_err(|error| unreadable(&path, &error))?;
-        }
-        Ok(bytes)
+        self.chunk(chunk, "read")?;
+        self.reader().read(chunk, offset, length)
     }
 
     fn set(&mut self, chunk: ChunkId, epoch: Epoch, length: u64, end: End) -> EngineResult<()> {
@@ -421,42 +419,25 @@ impl ChunkLog for FileChunkLog {
         self.files.set_unsynced(chunk, false);
         let entry = self.chunk(chunk, "set")?;
         entry.header = header;
-        (entry.length, entry.synced, entry.marked) = (length, length, told);
-        Ok(())
+        (entry.synced, entry.marked) = (length, told);
+        self.resize(chunk, length)
     }
 
     fn remove(&mut self, chunk: ChunkId) -> EngineResult<()> {
         if !self.chunks.contains_key(&chunk) && !self.damaged.contains_key(&chunk) {
             return refused(format!("remove chunk {chunk}, which does not exist"));
         }
-        let path = self.path(chunk);
+        let path = self.files.path(chunk);
         fs::remove_file(&path).map_err(|error| failed("remove", &path, &error))?;
-        self.files.close(chunk);
+        self.files.removed(chunk);
         self.chunks.remove(&chunk);
         self.damaged.remove(&chunk);
-        sync_directory(&self.shelf(chunk))
+        sync_directory(&self.files.shelf(chunk))
     }
 
     fn space(&mut self) -> EngineResult<(u64, u64)> {
-        let used = self.chunks.values().map(|chunk| DATA_OFFSET + chunk.length).sum();
-        let path = self.directory.path();
-        let free = free_bytes(path).map_err(|error| failed("ask for the free space of", path, &error))?;
-        Ok((used, free))
+        self.reader().space()
     }
-}
-
-/// Bytes that may still be written to the device of a path.
-fn free_bytes(path: &Path) -> io::Result<u64> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    let mut facts = std::mem::MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: `path` ends in NUL and outlives the call; `facts` has room for the result.
-    let result = unsafe { libc::statvfs(path.as_ptr(), facts.as_mut_ptr()) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call succeeded, so it has filled `facts`.
-    let facts = unsafe { facts.assume_init() };
-    Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
 }
 
 #[cfg(test)]

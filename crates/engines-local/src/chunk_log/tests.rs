@@ -3,6 +3,7 @@ use crate::device::lying;
 use crate::small_disk::SmallDisk;
 use bearing_seams::conformance::{self, Stop, Subject};
 use header::HEADER_BYTES;
+use std::os::unix::fs::FileExt;
 
 const CHUNK: ChunkId = ChunkId(0xabcd);
 const SEALED: End = End::Sealed { restarted: false };
@@ -17,7 +18,7 @@ fn one_chunk(path: &Path) -> PathBuf {
     log.create(CHUNK, Epoch(3)).unwrap();
     log.append(CHUNK, 0, &[7; 5000]).unwrap();
     log.set(CHUNK, Epoch(4), 5000, End::Open).unwrap();
-    log.path(CHUNK)
+    log.files.path(CHUNK)
 }
 
 fn spoil(path: &Path, offset: u64, bytes: &[u8]) {
@@ -201,7 +202,7 @@ fn a_chunk_is_sealed_on_a_full_disk_or_says_that_there_is_no_space_and_stays_as_
         log.sync(chunk).unwrap();
     }
     // The second is of an older version, which took no room for its other slot.
-    let file = OpenOptions::new().write(true).open(log.path(ChunkId(2))).unwrap();
+    let file = OpenOptions::new().write(true).open(log.files.path(ChunkId(2))).unwrap();
     let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     let slot = if slot_offset(1) == 0 { slot_offset(2) } else { 0 };
     // SAFETY: the descriptor is open for writing; the call takes no pointers.
@@ -233,11 +234,11 @@ fn bytes_that_the_disk_does_not_give_are_damaged() {
     assert_eq!(log.read(CHUNK, 3000, 1000), Ok(vec![7; 1000]), "the others are as they were");
     for errno in [libc::EIO, libc::ENODATA, libc::EILSEQ, libc::EBADMSG] {
         let error = io::Error::from_raw_os_error(errno);
-        assert!(matches!(unreadable(&file, &error), EngineError::Corrupt { .. }), "{error}");
+        assert!(matches!(files::unreadable(&file, &error), EngineError::Corrupt { .. }), "{error}");
     }
     for errno in [libc::EMFILE, libc::ENOMEM, libc::EACCES] {
         let error = io::Error::from_raw_os_error(errno);
-        assert!(matches!(unreadable(&file, &error), EngineError::Failed { .. }), "{error}");
+        assert!(matches!(files::unreadable(&file, &error), EngineError::Failed { .. }), "{error}");
     }
     drop(log);
     let mut log = open(temporary.path());
@@ -278,4 +279,52 @@ fn a_sector_that_cannot_be_read_keeps_a_chunk_from_nothing_and_a_header_only_its
     drop(log);
     lying::forget_all();
     assert_eq!(open(temporary.path()).chunks().unwrap().len(), 2, "nothing was removed");
+}
+
+#[test]
+fn lanes_write_side_by_side_and_the_reader_sees_what_they_wrote_and_no_more() {
+    let temporary = tempfile::tempdir().unwrap();
+    let ids: Vec<ChunkId> = (0..40).map(|number| ChunkId(number * 77)).collect();
+    let mut log = open(temporary.path());
+    log.create(ids[0], Epoch(1)).unwrap();
+    log.append(ids[0], 0, b"here before").unwrap();
+    let reader = log.reader();
+    let mut lanes = log.split(3);
+    std::thread::scope(|scope| {
+        for (number, lane) in lanes.iter_mut().enumerate() {
+            let own: Vec<ChunkId> = ids[1..].iter().copied().filter(|id| lane_of(*id, 3) == number).collect();
+            scope.spawn(move || {
+                for id in own {
+                    lane.create(id, Epoch(1)).unwrap();
+                    lane.append(id, 0, &id.0.to_le_bytes()).unwrap();
+                    lane.sync(id).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(reader.read(ids[0], 5, 100), Ok(b"before".to_vec()));
+    for id in &ids[1..] {
+        assert_eq!(reader.read(*id, 0, 100), Ok(id.0.to_le_bytes().to_vec()));
+    }
+    let bytes: u64 = ids.iter().map(|id| DATA_OFFSET + if *id == ids[0] { 11 } else { 8 }).sum();
+    assert_eq!(reader.space().unwrap().0, bytes);
+
+    let (cut, gone) = (ids[1], ids[2]);
+    lanes[lane_of(cut, 3)].set(cut, Epoch(2), 3, End::Open).unwrap();
+    lanes[lane_of(gone, 3)].remove(gone).unwrap();
+    assert_eq!(reader.read(cut, 0, 100).unwrap().len(), 3);
+    assert!(matches!(reader.read(gone, 0, 100), Err(EngineError::Failed { .. })));
+    assert!(lanes[lane_of(cut, 3)].append(cut, 8, b"x").is_err(), "its own lane knows of the cut");
+    drop((lanes, reader));
+    assert_eq!(open(temporary.path()).chunks().unwrap().len(), ids.len() - 1);
+}
+
+#[test]
+fn the_directory_is_locked_as_long_as_one_lane_is_open() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut lanes = open(temporary.path()).split(2);
+    lanes.pop();
+    assert!(matches!(FileChunkLog::open(temporary.path(), &[]), Err(EngineError::Busy { .. })));
+    drop(lanes);
+    open(temporary.path());
 }
