@@ -1,6 +1,7 @@
 //! `fs`: files of a cluster without mounting it.
 
 mod access;
+mod append;
 mod change;
 pub mod paths;
 mod progress;
@@ -15,6 +16,7 @@ mod xattr;
 use crate::connect;
 use crate::target::Target;
 use anyhow::Result;
+use append::Record;
 use bearing_mount::session::Session;
 use change::Reach;
 use clap::{Args, Subcommand};
@@ -34,6 +36,7 @@ Examples:
   bearing fs stat /notes.txt --json
   tar c src | bearing fs put - /src.tar
   bearing fs put -r ./src /src
+  tail -f log | bearing fs append --lines - /logs/all
   bearing fs cp -r /src /copy && bearing fs mv /copy /old
   bearing fs find /src --name '*.rs' --larger 10000
   bearing fs rm -r /old
@@ -216,6 +219,16 @@ pub enum FsCommand {
         #[arg(short, long)]
         recursive: bool,
     },
+    /// Append to a file, in one piece: what several append at the same time lies one behind the other
+    Append {
+        /// The local file, or - for standard input: 4 MiB at most
+        source: PathBuf,
+        /// The file in the cluster; made if it is not there
+        target: OsString,
+        /// Each line for itself, as soon as it is there; any number of them
+        #[arg(long)]
+        lines: bool,
+    },
     /// Fetch a file; into TARGET if that is a directory. Holes stay holes
     Get {
         /// The file in the cluster
@@ -277,6 +290,10 @@ fn carry_out(session: &Session, command: &FsCommand, as_json: bool) -> Result<()
         }
         FsCommand::Put { source, target, recursive } => {
             transfer::put(session, source, target, depth(recursive), as_json)
+        }
+        FsCommand::Append { source, target, lines } => {
+            let record = if *lines { Record::Line } else { Record::Whole };
+            append::append(session, source, target, record, as_json)
         }
         FsCommand::Get { source, target, recursive } => {
             transfer::get(session, source, target, depth(recursive), as_json)
