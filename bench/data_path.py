@@ -4,8 +4,9 @@
     bench/data_path.py ROUNDS PASSTHROUGH_LL NAME=PROGRAM... > raw.csv
 
 PASSTHROUGH_LL is the example of libfuse3, built; each PROGRAM a `bearing`. COPIES=2 keeps each byte on two
-data servers. Needs root, fio, and a directory PLACE (default: ./data-path) that does not exist. Rows:
-case, subject, round, value, unit; the median ratios to passthrough go to standard error.
+data servers, ONLY=words runs the cases that have these words in their names. Needs root, fio, and a directory
+PLACE (default: ./data-path) that does not exist. Rows: case, subject, round, value, unit; the median ratios to
+passthrough go to standard error.
 """
 import csv
 import json
@@ -19,6 +20,7 @@ import time
 MIB = 1 << 20
 PLACE = os.path.abspath(os.environ.get('PLACE', 'data-path'))
 COPIES = os.environ.get('COPIES', '1')
+ONLY = os.environ.get('ONLY', '')
 WRITE = '''
 import os, sys
 part, file = os.urandom(1 << 20), os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
@@ -93,12 +95,25 @@ def random(point, what, jobs):
                '--end_fsync=1')
 
 
+def beside_syncs(point):
+    """Random reads while another program writes files of 128 MiB and syncs each."""
+    writer = subprocess.Popen(
+        [sys.executable, '-c', f'import sys\nwhile True:\n exec({WRITE!r})', f'{point}/w', '128'])
+    try:
+        return random(point, 'randread', 1)
+    finally:
+        writer.kill()
+        writer.wait()
+        os.unlink(f'{point}/w')
+
+
 CASES = {
     'write and fsync, 1 stream': ('MiB/s', lambda point: streams(point, 1, 256)),
     'write and fsync, 4 streams': ('MiB/s', lambda point: streams(point, 4, 256)),
     'read front to back, cold': ('MiB/s', sequential),
     'random reads of 4 KiB, cold, 1 program': ('per s', lambda point: random(point, 'randread', 1)),
     'random reads of 4 KiB, cold, 8 programs': ('per s', lambda point: random(point, 'randread', 8)),
+    'random reads of 4 KiB, cold, 1 program, beside a writer that syncs': ('per s', beside_syncs),
     'random writes of 4 KiB, 1 program': ('per s', lambda point: random(point, 'randwrite', 1)),
     '4 KiB and fsync each time, 1 program': (
         'per s', lambda point: fio(point, 'write', '--rw=write', '--size=64m', '--fsync=1')),
@@ -113,6 +128,7 @@ def main():
     os.makedirs(PLACE)
     rows = csv.writer(sys.stdout)
     rows.writerow(['case', 'subject', 'round', 'value', 'unit'])
+    cases = {case: how for case, how in CASES.items() if ONLY in case}
     found, points = {}, {}
     try:
         for name, program in subjects.items():
@@ -122,7 +138,7 @@ def main():
                     'status=none')
         for number in range(rounds):
             order = list(subjects) if number % 2 == 0 else list(subjects)[::-1]
-            for case, (unit, measure) in CASES.items():
+            for case, (unit, measure) in cases.items():
                 for name in order:
                     value = measure(points[name])
                     found.setdefault((case, name), []).append(value)
@@ -132,7 +148,7 @@ def main():
         for name in points:
             unmount(name, subjects[name])
         shutil.rmtree(PLACE)
-    for case in CASES:
+    for case in cases:
         for name in list(subjects)[1:]:
             pairs = zip(found[case, name], found[case, 'passthrough'])
             ratios = sorted(value / base for value, base in pairs)
