@@ -51,7 +51,7 @@ pub fn append(session: &Session, source: &Path, target: &OsStr, record: Record, 
         Some(bytes) => put(&file, &bytes, 1, &mut appended),
         None => each_line(&mut input, |lines, count| put(&file, lines, count, &mut appended)),
     };
-    // What was appended before something went wrong stays, and is told.
+    // What was appended before something went wrong stays.
     let synced = file.sync();
     let closed = file.close();
     done.with_context(|| format!("append to {} after {} records", shown(path), appended.records))?;
@@ -115,7 +115,8 @@ fn each_line<R: Read>(
             let (first, last) = gathered.split_at(apart);
             take(first, count - u64::from(!last.is_empty()))?;
             take(last, u64::from(!last.is_empty()))?;
-            (count, _) = (0, gathered.clear());
+            gathered.clear();
+            count = 0;
         }
         if is_too_long {
             bail!("line {number} has more than {} MiB, which no record may have", RECORD_BYTES_MAX >> 20);

@@ -29,8 +29,16 @@ struct Open {
 struct Shared {
     open: BTreeMap<ChunkId, Open>,
     clock: u64,
-    /// How much of each chunk may be read.
-    lengths: BTreeMap<ChunkId, u64>,
+    chunks: BTreeMap<ChunkId, Known>,
+}
+
+/// A chunk that has a file.
+#[derive(Clone, Copy)]
+struct Known {
+    /// So much of it may be read.
+    length: u64,
+    /// Tells it from one that had the same id and was removed.
+    born: u64,
 }
 
 /// See the module.
@@ -63,20 +71,43 @@ impl Files {
 
     /// The file of a chunk, opened if it is not.
     pub fn get(&self, chunk: ChunkId) -> io::Result<Arc<File>> {
+        self.open(chunk, false)
+    }
+
+    /// As [`Files::get`], to be written to: it stays open until what is written is synced.
+    pub fn get_to_write(&self, chunk: ChunkId) -> io::Result<Arc<File>> {
+        self.open(chunk, true)
+    }
+
+    fn open(&self, chunk: ChunkId, writes: bool) -> io::Result<Arc<File>> {
         let mut shared = self.lock();
-        if let Some(file) = shared.opened(chunk) {
+        if let Some(file) = shared.opened(chunk, writes) {
             return Ok(file);
         }
-        // Under the lock: who removes a chunk closes its file afterwards, and finds it here if it was opened
-        // before.
-        let file = Arc::new(OpenOptions::new().read(true).write(true).open(self.path(chunk))?);
-        shared.put(chunk, file.clone(), false);
-        Ok(file)
+        let born = shared.born(chunk);
+        // Nobody else waits for the disk meanwhile.
+        drop(shared);
+        let file = OpenOptions::new().read(true).write(true).open(self.path(chunk))?;
+        Ok(self.keep(chunk, born, file, writes))
+    }
+
+    /// Keeps a file that was opened, unless another was opened meanwhile, or the chunk was removed: another
+    /// may have its id now.
+    pub(super) fn keep(&self, chunk: ChunkId, born: Option<u64>, file: File, writes: bool) -> Arc<File> {
+        let mut shared = self.lock();
+        if let Some(file) = shared.opened(chunk, writes) {
+            return file;
+        }
+        let file = Arc::new(file);
+        if shared.born(chunk) == born {
+            shared.put(chunk, file.clone(), writes);
+        }
+        file
     }
 
     /// The file of a chunk, if it is open.
     fn opened(&self, chunk: ChunkId) -> Option<Arc<File>> {
-        self.lock().opened(chunk)
+        self.lock().opened(chunk, false)
     }
 
     /// Keeps the file of a new chunk open.
@@ -84,23 +115,38 @@ impl Files {
         self.lock().put(chunk, Arc::new(file), true);
     }
 
-    /// Notes whether a chunk has bytes that are not synced.
-    pub fn set_unsynced(&self, chunk: ChunkId, unsynced: bool) {
+    /// Notes that all that was written to a chunk is synced.
+    pub fn set_synced(&self, chunk: ChunkId) {
         if let Some(entry) = self.lock().open.get_mut(&chunk) {
-            entry.unsynced = unsynced;
+            entry.unsynced = false;
         }
     }
 
-    /// Notes how long a chunk is now.
+    /// Notes how long a chunk is now, a new one too.
     pub fn set_length(&self, chunk: ChunkId, length: u64) {
-        self.lock().lengths.insert(chunk, length);
+        let mut shared = self.lock();
+        shared.clock += 1;
+        let born = shared.clock;
+        shared.chunks.entry(chunk).or_insert(Known { length, born }).length = length;
     }
 
     /// A chunk's file was removed.
     pub fn removed(&self, chunk: ChunkId) {
         let mut shared = self.lock();
         shared.open.remove(&chunk);
-        shared.lengths.remove(&chunk);
+        shared.chunks.remove(&chunk);
+    }
+
+    /// What tells a chunk from others that have its id at other times.
+    #[cfg(test)]
+    pub fn born(&self, chunk: ChunkId) -> Option<u64> {
+        self.lock().born(chunk)
+    }
+
+    /// Closes a chunk's file.
+    #[cfg(test)]
+    pub fn close(&self, chunk: ChunkId) {
+        self.lock().open.remove(&chunk);
     }
 
     /// How many files are open.
@@ -116,10 +162,15 @@ impl Files {
 }
 
 impl Shared {
-    fn opened(&mut self, chunk: ChunkId) -> Option<Arc<File>> {
+    fn born(&self, chunk: ChunkId) -> Option<u64> {
+        self.chunks.get(&chunk).map(|known| known.born)
+    }
+
+    fn opened(&mut self, chunk: ChunkId, writes: bool) -> Option<Arc<File>> {
         self.clock += 1;
         let entry = self.open.get_mut(&chunk)?;
         entry.used = self.clock;
+        entry.unsynced |= writes;
         Some(entry.file.clone())
     }
 
@@ -169,7 +220,7 @@ impl ChunkReader {
 
     /// How much there is to read.
     fn readable(&self, chunk: ChunkId, offset: u64, length: u32) -> EngineResult<usize> {
-        let Some(end) = self.0.lock().lengths.get(&chunk).copied() else {
+        let Some(end) = self.0.lock().chunks.get(&chunk).map(|known| known.length) else {
             return refused(format!("read chunk {chunk}, which does not exist"));
         };
         Ok(end.saturating_sub(offset).min(u64::from(length)) as usize)
@@ -179,7 +230,7 @@ impl ChunkReader {
     pub fn space(&self) -> EngineResult<(u64, u64)> {
         let path = self.0.shelves();
         let free = free_bytes(path).map_err(|error| failed("ask for the free space of", path, &error))?;
-        let used = self.0.lock().lengths.values().map(|length| DATA_OFFSET + length).sum();
+        let used = self.0.lock().chunks.values().map(|known| DATA_OFFSET + known.length).sum();
         Ok((used, free))
     }
 }

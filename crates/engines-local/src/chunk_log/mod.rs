@@ -171,7 +171,7 @@ impl FileChunkLog {
         Ok(chunk)
     }
 
-    /// Does something with a chunk's file.
+    /// Writes to a chunk's file, or syncs it.
     fn with_file<T>(
         &mut self,
         chunk: ChunkId,
@@ -179,7 +179,7 @@ impl FileChunkLog {
         act: impl FnOnce(&File) -> io::Result<T>,
     ) -> EngineResult<T> {
         let path = self.files.path(chunk);
-        let done = self.files.get(chunk).and_then(|file| act(&file));
+        let done = self.files.get_to_write(chunk).and_then(|file| act(&file));
         done.map_err(|error| failed(doing, &path, &error))
     }
 
@@ -372,7 +372,6 @@ impl ChunkLog for FileChunkLog {
             // A part may have been written before the disk was full.
             device::write_at(file, bytes, end).or_else(|error| file.set_len(end).and(Err(error)))
         });
-        self.files.set_unsynced(chunk, true);
         written?;
         self.resize(chunk, length + bytes.len() as u64)
     }
@@ -382,8 +381,9 @@ impl ChunkLog for FileChunkLog {
         self.write_again(chunk)?;
         self.with_file_stably(chunk, "sync", device::sync_data)?;
         self.name(chunk)?;
-        self.files.set_unsynced(chunk, false);
-        self.note_synced(chunk)
+        self.note_synced(chunk)?;
+        self.files.set_synced(chunk);
+        Ok(())
     }
 
     fn read(&mut self, chunk: ChunkId, offset: u64, length: u32) -> EngineResult<Vec<u8>> {
@@ -416,7 +416,7 @@ impl ChunkLog for FileChunkLog {
             })
         })?;
         self.name(chunk)?;
-        self.files.set_unsynced(chunk, false);
+        self.files.set_synced(chunk);
         let entry = self.chunk(chunk, "set")?;
         entry.header = header;
         (entry.synced, entry.marked) = (length, told);

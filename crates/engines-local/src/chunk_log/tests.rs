@@ -328,3 +328,41 @@ fn the_directory_is_locked_as_long_as_one_lane_is_open() {
     drop(lanes);
     open(temporary.path());
 }
+
+#[test]
+fn what_is_written_to_stays_open_until_it_is_synced_whatever_others_open_meanwhile() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut log = open(temporary.path());
+    let others: Vec<ChunkId> = (1..=300).map(|number| ChunkId(CHUNK.0 + number)).collect();
+    for chunk in [&[CHUNK], &others[..]].concat() {
+        log.create(chunk, Epoch(1)).unwrap();
+        log.sync(chunk).unwrap();
+    }
+    let files = log.files.clone();
+    let read_others = || others.iter().for_each(|chunk| drop(files.get(*chunk).unwrap()));
+    read_others();
+    // Others may come between the opening and the write.
+    let written_to = files.get_to_write(CHUNK).unwrap();
+    read_others();
+    assert!(std::sync::Arc::ptr_eq(&written_to, &files.get(CHUNK).unwrap()));
+    log.sync(CHUNK).unwrap();
+    read_others();
+    assert!(!std::sync::Arc::ptr_eq(&written_to, &files.get(CHUNK).unwrap()), "it was closed");
+    assert!(files.count() <= 256);
+}
+
+#[test]
+fn a_file_that_was_opened_before_its_chunk_was_removed_is_not_kept() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut log = open(temporary.path());
+    log.create(CHUNK, Epoch(1)).unwrap();
+    log.append(CHUNK, 0, b"old").unwrap();
+    let files = log.files.clone();
+    let (born, old) = (files.born(CHUNK), File::open(files.path(CHUNK)).unwrap());
+    log.remove(CHUNK).unwrap();
+    log.create(CHUNK, Epoch(1)).unwrap();
+    log.append(CHUNK, 0, b"new").unwrap();
+    files.close(CHUNK);
+    files.keep(CHUNK, born, old, false);
+    assert_eq!(log.read(CHUNK, 0, 3), Ok(b"new".to_vec()));
+}
