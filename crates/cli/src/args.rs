@@ -15,6 +15,7 @@ use crate::lab::LabCommand;
 use crate::members::MembersCommand;
 use crate::mount::{Mount, Umount};
 use crate::network::NetworkCommand;
+use crate::recover::RecoverCommand;
 use crate::ring::RingCommand;
 use crate::status::Status;
 use crate::top::Top;
@@ -96,6 +97,9 @@ pub enum Command {
     /// Say that a server's disk is lost for good
     #[command(subcommand)]
     Disk(DiskCommand),
+    /// Store checkpoints of metadata on data servers; make metadata anew of them when it is lost
+    #[command(subcommand)]
+    Recover(RecoverCommand),
     /// Measure this program on this machine
     #[command(subcommand)]
     Bench(Bench),

@@ -28,6 +28,7 @@ mod mounts;
 mod names;
 mod network;
 mod process;
+mod recover;
 mod report;
 mod ring;
 mod server;
@@ -88,6 +89,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Metadata(command) => members::run(ServerKind::Metadata, command),
         Command::Data(command) => members::run(ServerKind::Data, command),
         Command::Disk(command) => disk::run(command),
+        Command::Recover(command) => recover::run(command),
         Command::Bench(command) => bench::run(command),
         Command::Lab(command) => lab::run(command),
         Command::Completions { shell } => completions::print(*shell),

@@ -11,7 +11,8 @@ use crate::sessions::{self, SessionView};
 use crate::tablets::{RestoringState, TabletState, Tablets};
 use crate::target::Directory;
 use anyhow::{Result, bail};
-use bearing_proto::tablets::ChunkTally;
+use bearing_env::Clock;
+use bearing_proto::tablets::{CheckpointView, ChunkTally, TabletRole};
 use bearing_server::cluster::{Cluster, Daemon, DaemonName, Layout};
 use bearing_server::state::{DaemonState, Phase};
 use bearing_types::Wall;
@@ -72,6 +73,18 @@ struct View {
     silent: Vec<SilentView>,
     /// Of all metadata servers that answer.
     chunks: Option<ChunkTally>,
+    /// Of the tablets whose owners answer.
+    checkpoints: Option<CheckpointsView>,
+}
+
+/// Checkpoints of metadata, on data servers.
+#[derive(Debug, Serialize)]
+struct CheckpointsView {
+    /// Tablets that have one, of those whose owners answer.
+    stored: usize,
+    tablets: usize,
+    /// How long ago the oldest of these was begun.
+    oldest_s: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -170,6 +183,7 @@ fn look(layout: &Layout, cluster: &Cluster) -> Result<(View, Option<Tablets>)> {
         restoring: tablets.as_ref().and_then(Tablets::restoring),
         silent: tablets.as_ref().map(silent).unwrap_or_default(),
         chunks: tablets.as_ref().and_then(chunks),
+        checkpoints: tablets.as_ref().map(checkpoints),
     };
     Ok((view, tablets))
 }
@@ -199,6 +213,37 @@ fn chunks(tablets: &Tablets) -> Option<ChunkTally> {
         sum.add(&chunks);
         sum
     })
+}
+
+fn checkpoints(tablets: &Tablets) -> CheckpointsView {
+    let told = tablets.servers.iter().filter_map(|server| server.told.as_ref().ok());
+    let owned = told.flat_map(|told| &told.tablets).filter_map(|tablet| match &tablet.role {
+        TabletRole::Owner(owner) => Some(owner.checkpoint),
+        TabletRole::Copy { .. } => None,
+    });
+    let owned: Vec<Option<CheckpointView>> = owned.collect();
+    let now = Clock.now().wall;
+    let stored = owned.iter().flatten();
+    let oldest = stored.clone().map(|stored| stored.at).min();
+    CheckpointsView {
+        stored: stored.count(),
+        tablets: owned.len(),
+        oldest_s: oldest.map(|at| now.0.saturating_sub(at.0).max(0) as u64 / 1_000_000_000),
+    }
+}
+
+/// Checkpoints, for people.
+fn checkpoint_words(view: &CheckpointsView) -> String {
+    let CheckpointsView { stored, tablets, oldest_s } = view;
+    match oldest_s {
+        Some(oldest) if stored == tablets => {
+            format!("checkpoints of metadata: all, the oldest {oldest} s old")
+        }
+        Some(oldest) => {
+            format!("checkpoints of metadata: {stored} of {tablets} tablets, the oldest {oldest} s old")
+        }
+        None => "checkpoints of metadata: none yet".to_owned(),
+    }
 }
 
 /// Chunks, for people. Nothing to do is worth no words.
@@ -340,6 +385,9 @@ fn print(view: &View, tablets: Option<&Tablets>, each_tablet: bool) {
     }
     if let Some(report) = &view.chunks {
         println!("\n{}", chunk_words(report));
+    }
+    if let Some(view) = &view.checkpoints {
+        println!("{}", checkpoint_words(view));
     }
     match &view.mount {
         Some(mount) => println!("\nmount of `up`: {} ({})", mount.path.display(), mount.state),

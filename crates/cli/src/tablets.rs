@@ -412,6 +412,7 @@ mod tests {
             learner: Some(learner),
             taken: None,
             compare_at: None,
+            checkpoint: None,
         };
         TabletView {
             serial: TabletSerial(1),

@@ -57,7 +57,7 @@ pub(crate) fn frame(bytes: &[u8], crc: u32, payload_too: bool) -> Result<(), Dat
     }
     let header = FrameHeader::decode(bytes).map_err(|_| DataError::Damaged)?;
     let payload = header.header_bytes as usize..(header.header_bytes + header.payload_bytes) as usize;
-    let whole = header.header_bytes <= crate::scan::HEADER_BYTES_MAX
+    let whole = header.header_bytes <= bearing_proto::frame::HEADER_BYTES_MAX
         && header.header_bytes.is_multiple_of(8)
         && header.frame_bytes() == bytes.len() as u64;
     if whole && (!payload_too || header.verify(0, &bytes[payload])) {

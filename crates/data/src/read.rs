@@ -5,11 +5,11 @@
 
 use crate::check;
 use crate::event::LogCommand;
-use crate::scan::HEADER_BYTES_MAX;
 use crate::scrub;
 use crate::state::{Chunks, Cx, Job, Phase, ReadJob, Reader};
 use bearing_proto::Sender;
 use bearing_proto::data::{DataBody, DataError, Flow};
+use bearing_proto::frame::HEADER_BYTES_MAX;
 use bearing_proto::frame::{BLOCK_BYTES, FrameHeader, PAYLOAD_BYTES_MAX};
 use bearing_proto::grant::{Capability, FramePart};
 use bearing_seams::{EngineError, EngineResult};

@@ -5,14 +5,8 @@
 //! replicas may have the damaged frame, and nobody else may have those that follow.
 
 use bearing_proto::data::DAMAGED_RANGES_MAX;
-use bearing_proto::frame::{
-    BLOCK_BYTES, FIXED_BYTES, FrameError, FrameHeader, MAGIC as FRAME_MAGIC, PAYLOAD_BYTES_MAX,
-};
+use bearing_proto::frame::{BLOCK_BYTES, FrameError, FrameHeader, HEADER_BYTES_MAX, MAGIC as FRAME_MAGIC};
 use std::ops::Range;
-
-/// The longest header that a valid frame has: all checksums and a name of 255 bytes.
-pub(crate) const HEADER_BYTES_MAX: u32 =
-    (FIXED_BYTES as u32 + 4 * (PAYLOAD_BYTES_MAX / BLOCK_BYTES) + 255).next_multiple_of(8);
 
 /// Frames begin at a multiple of it.
 const FRAME_ALIGN: u64 = 8;

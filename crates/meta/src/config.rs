@@ -107,6 +107,8 @@ pub struct Config {
     pub ring_look_interval: Duration,
     /// A server that cannot serve what it took for so long links the ring anew nevertheless.
     pub relink_patience: Duration,
+    /// A tablet that has changed gets another checkpoint after so long.
+    pub checkpoint_interval: Duration,
     /// Node ids taken from the common counter at a time; more are taken when half of them are used.
     pub id_range: u32,
     /// Operations of clients and other servers under way at the same time. Nobody gets more than a share of
@@ -227,6 +229,7 @@ impl Config {
             ring_ping_timeout: Duration::from_millis(500),
             ring_look_interval: Duration::from_millis(500),
             relink_patience: Duration::from_secs(5),
+            checkpoint_interval: Duration::from_secs(300),
             id_range: 1 << 20,
             jobs_max: 8192,
             sweeps_max: 64,

@@ -15,6 +15,7 @@ use bearing_proto::tablets::Digest;
 use bearing_seams::{Change, EngineResult, KeyRange, LoggedRecord, Pair, Pairs, Store};
 use bearing_types::{Block, DiskId, LogIndex, MapVersion, ServerId, SessionId, Squash, TabletSerial};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Identifies a load.
@@ -107,6 +108,8 @@ pub enum Event {
     Digested(TabletSerial, LogIndex, EngineResult<Digest>),
     /// An operator wants the copies of these tablets compared, as far as they are this server's.
     Compare(Vec<TabletSerial>),
+    /// An operator wants checkpoints of all tablets stored now.
+    Checkpoint,
     /// Somebody wants a tablet served by another server.
     Move(Block, ServerId),
     /// The log is to be cut: all that is committed shall go to the stores.
@@ -140,6 +143,7 @@ impl Event {
             Event::Applied(..) => "records applied",
             Event::Digested(..) => "copy compared",
             Event::Compare(_) => "comparison",
+            Event::Checkpoint => "checkpoint",
             Event::Move(..) => "move",
             Event::LogFull => "log full",
             Event::ClockOff(_) => "clock",
@@ -166,8 +170,8 @@ pub enum Command {
     Replication(ServerId, ReplicationMessage),
     /// To another metadata server.
     Ring(ServerId, RingMessage),
-    /// To a data server.
-    Data(ServerId, DataRequest),
+    /// To a data server, with the bytes that go with it.
+    Data(ServerId, DataRequest, Option<Arc<[u8]>>),
     /// To the coordinator.
     Ask(Ask),
     /// Append to the tablet log; confirmed by [`Event::Synced`] with a number at least this.

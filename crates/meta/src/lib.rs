@@ -18,6 +18,7 @@ mod lease;
 mod memory;
 mod mutant;
 mod record;
+pub mod recovery;
 mod relays;
 mod replication;
 mod tablet;
@@ -31,9 +32,10 @@ pub use engine::{Bound, Census, Counters, MemberCensus, MetaServer, RingView, Ta
 pub use event::{AppendNumber, Command, Event, Failing, LoadResult, LoadTicket, Note, compared_pairs};
 pub use mutant::Mutant;
 pub use record::{
-    ChunkRecord, DirectoryContent, EntryKind, ExtentRecord, FragmentRecord, InboxRecord, ItemPlace, Key,
-    LOG_VERSION, LogEntry, LoggedChange, NameEntry, NameRecord, NodeContent, NodeRecord, OutboxRecord,
-    PrepareRecord, RECORD_VERSION, Reach, Record, RecordError, RecoverError, Recovered, RecoveredTablet,
-    ReplyRecord, UsageScan, recover,
+    CHECKPOINT_NODE, CheckpointHeader, CheckpointRecord, ChunkRecord, DirectoryContent, EntryKind,
+    ExtentRecord, FragmentRecord, InboxRecord, ItemPlace, Key, LOG_VERSION, LogEntry, LoggedChange,
+    NameEntry, NameRecord, NodeContent, NodeRecord, OutboxRecord, PrepareRecord, RECORD_VERSION, Reach,
+    ReadCheckpoint, Record, RecordError, RecoverError, Recovered, RecoveredTablet, ReplyRecord, StreamError,
+    UsageScan, read_checkpoint, recover,
 };
 pub use relays::{Asked, FilterView, HELD_MAX, Hop, Relays, Said};

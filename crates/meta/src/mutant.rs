@@ -55,6 +55,8 @@ pub enum Mutant {
     ApplyBeforeCommit,
     /// A learner becomes a member when it has its snapshot.
     LearnerCounted,
+    /// A checkpoint has what was read of the store, and nothing that changed meanwhile.
+    CheckpointWithoutTail,
     /// An owner that was restarted goes on under the epoch that it had.
     EpochResumed,
     /// A tablet speaks also when its members do not leave it to its owner.
@@ -81,7 +83,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them, with the names used on command lines.
-    pub const ALL: [(&'static str, Mutant); 34] = [
+    pub const ALL: [(&'static str, Mutant); 35] = [
         ("forgotten-lease-check", Mutant::ForgottenLeaseCheck),
         ("double-execution", Mutant::DoubleExecution),
         ("wrong-sync-order", Mutant::WrongSyncOrder),
@@ -105,6 +107,7 @@ impl Mutant {
         ("late-stamp-renews", Mutant::LateStampRenews),
         ("apply-before-commit", Mutant::ApplyBeforeCommit),
         ("learner-counted", Mutant::LearnerCounted),
+        ("checkpoint-without-tail", Mutant::CheckpointWithoutTail),
         ("epoch-resumed", Mutant::EpochResumed),
         ("reply-after-lease-end", Mutant::ReplyAfterLeaseEnd),
         ("horizon-forgotten", Mutant::HorizonForgotten),

@@ -249,6 +249,9 @@ pub enum AskCall {
     Metrics,
     /// To a metadata server, by an operator: what the chunks of its tablets have on each data server.
     Holders,
+    /// Likewise: store checkpoints of its tablets now, and not when they are due. Answered like
+    /// [`AskCall::Tablets`].
+    Checkpoint,
 }
 
 /// So many tablets are compared at a time.

@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The newest version of the protocol that this program speaks.
-pub const VERSION: u16 = 13;
+pub const VERSION: u16 = 14;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 72;
 /// The largest packet on a stream, in bytes.

@@ -18,25 +18,36 @@
 //!     64    4  gid
 //!     68    2  bytes of the name
 //!     70    2  number of payload checksums
-//!     72    4n CRC32C of each 64 KiB of payload (the last may be shorter)
+//!     72    8  when it was written, in nanoseconds since 1970 by its writer's clock; since version 2
+//!     80    8  flags, since version 2; 1: the file offset is a guess, as the file's home places the bytes
+//!     88    4n CRC32C of each 64 KiB of payload (the last may be shorter); in version 1 at offset 72
 //!      -    -  name, then zeros up to the header's end
 //!      -    -  payload, then zeros up to a multiple of 8
 //! ```
 //!
 //! The owner's details make a scan of the chunks enough to give contents under last-known names.
 
-use bearing_types::{Gid, Mode, NodeId, Position, Uid, Version};
+use bearing_types::{Gid, Mode, NodeId, Position, Uid, Version, Wall};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// The version of the frame format.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
+/// The one before it: frames did not say when they were written.
+const VERSION_WITHOUT_TIME: u16 = 1;
 /// Payload bytes under one checksum.
 pub const BLOCK_BYTES: u32 = 64 << 10;
 /// The longest payload of one frame, in bytes.
 pub const PAYLOAD_BYTES_MAX: u32 = 4 << 20;
-/// Bytes of the fixed part: read so many to learn the header's length.
+/// Bytes of the fixed part in all versions: read so many to learn the header's length.
 pub const FIXED_BYTES: usize = 72;
+/// Bytes before the checksums.
+const FIELDS_BYTES: usize = 88;
+/// A flag: [`FrameOwner::is_guess`].
+const GUESS: u64 = 1;
+/// The longest header: all checksums and the longest name.
+pub const HEADER_BYTES_MAX: u32 =
+    (FIELDS_BYTES as u32 + 4 * (PAYLOAD_BYTES_MAX / BLOCK_BYTES) + NAME_BYTES_MAX as u32).next_multiple_of(8);
 /// The longest name of a frame's owner.
 pub const NAME_BYTES_MAX: usize = 255;
 
@@ -64,6 +75,10 @@ pub struct FrameOwner {
     pub uid: Uid,
     /// Its group.
     pub gid: Gid,
+    /// When they were written, by the writer's clock; 0 in frames of version 1.
+    pub written: Wall,
+    /// The file offset is a guess: of what is appended the file's home says where it goes.
+    pub is_guess: bool,
 }
 
 /// A decoded header.
@@ -104,8 +119,11 @@ impl FrameHeader {
         }
         let (name_bytes, count) = (usize::from(u16_at(header, 68)), usize::from(u16_at(header, 70)));
         let payload_bytes = u32_at(header, 8);
-        let name_at = FIXED_BYTES + 4 * count;
+        let timed = u16_at(header, 4) != VERSION_WITHOUT_TIME;
+        let checksums_at = if timed { FIELDS_BYTES } else { FIXED_BYTES };
+        let name_at = checksums_at + 4 * count;
         let name = header.get(name_at..name_at + name_bytes).ok_or(FrameError::Damaged)?;
+        // The name lies behind all that is read below, however long it is.
         if payload_bytes > PAYLOAD_BYTES_MAX || count != payload_bytes.div_ceil(BLOCK_BYTES) as usize {
             return Err(FrameError::Damaged);
         }
@@ -122,8 +140,10 @@ impl FrameHeader {
                 mode: Mode::new(u32_at(header, 56)),
                 uid: Uid(u32_at(header, 60)),
                 gid: Gid(u32_at(header, 64)),
+                written: Wall(if timed { u64_at(header, FIXED_BYTES) as i64 } else { 0 }),
+                is_guess: timed && u64_at(header, FIXED_BYTES + 8) & GUESS != 0,
             },
-            checksums: (0..count).map(|block| u32_at(header, FIXED_BYTES + 4 * block)).collect(),
+            checksums: (0..count).map(|block| u32_at(header, checksums_at + 4 * block)).collect(),
         })
     }
 
@@ -161,7 +181,7 @@ pub fn header_bytes(bytes: &[u8]) -> Result<u32, FrameError> {
 
 fn header_bytes_for(owner: &FrameOwner, payload_bytes: u32) -> usize {
     let checksums = payload_bytes.div_ceil(BLOCK_BYTES) as usize;
-    (FIXED_BYTES + 4 * checksums + owner.name.len()).next_multiple_of(8)
+    (FIELDS_BYTES + 4 * checksums + owner.name.len()).next_multiple_of(8)
 }
 
 /// How long the frame is that [`encode`] makes of a payload of so many bytes.
@@ -191,6 +211,8 @@ pub fn encode(owner: &FrameOwner, payload: &[u8], log: &mut Vec<u8>) {
     }
     log.extend_from_slice(&(owner.name.len() as u16).to_le_bytes());
     log.extend_from_slice(&(checksums.len() as u16).to_le_bytes());
+    log.extend_from_slice(&owner.written.0.to_le_bytes());
+    log.extend_from_slice(&if owner.is_guess { GUESS } else { 0 }.to_le_bytes());
     for checksum in &checksums {
         log.extend_from_slice(&checksum.to_le_bytes());
     }
@@ -201,6 +223,11 @@ pub fn encode(owner: &FrameOwner, payload: &[u8], log: &mut Vec<u8>) {
     log[start + 12..start + 16].copy_from_slice(&crc.to_le_bytes());
     log.extend_from_slice(payload);
     log.resize(start + header_bytes + payload.len().next_multiple_of(8), 0);
+}
+
+/// The checksum that messages carry of a frame.
+pub fn checksum(frame: &[u8]) -> u32 {
+    crc32c::crc32c(frame)
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
@@ -231,6 +258,8 @@ mod tests {
             mode: Mode::new(0o640),
             uid: Uid(10),
             gid: Gid(11),
+            written: Wall(12),
+            is_guess: true,
         }
     }
 
@@ -269,6 +298,24 @@ mod tests {
             with_head.extend(bytes);
             let _ = FrameHeader::decode(&with_head);
         }
+    }
+
+    #[test]
+    fn a_frame_of_version_1_opens_and_says_no_time() {
+        let mut log = Vec::new();
+        encode(&owner(b"name"), &[3; 100], &mut log);
+        // As version 1 wrote it: without the time and the flags, and so 16 bytes shorter.
+        log.drain(72..88);
+        log[4..6].copy_from_slice(&1u16.to_le_bytes());
+        let header_bytes = u16_at(&log, 6) - 16;
+        log[6..8].copy_from_slice(&header_bytes.to_le_bytes());
+        let header = &log[..usize::from(header_bytes)];
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&header[..12]), &header[16..]);
+        log[12..16].copy_from_slice(&crc.to_le_bytes());
+        let header = FrameHeader::decode(&log).unwrap();
+        assert_eq!(header.owner, FrameOwner { written: Wall(0), is_guess: false, ..owner(b"name") });
+        assert_eq!(header.frame_bytes(), log.len() as u64);
+        assert!(header.verify(0, &log[usize::from(header_bytes)..][..100]));
     }
 
     #[test]

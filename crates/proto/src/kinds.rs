@@ -116,6 +116,7 @@ kinds! {
         Await = "await",
         Metrics = "metrics",
         Holders = "holders",
+        Checkpoint = "checkpoint",
     }
 }
 

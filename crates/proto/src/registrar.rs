@@ -120,7 +120,8 @@ impl Registrar {
             | AskCall::Tablets
             | AskCall::Compare { .. }
             | AskCall::Metrics
-            | AskCall::Holders => {
+            | AskCall::Holders
+            | AskCall::Checkpoint => {
                 Err(EngineError::Failed { doing: "only metadata servers know that".to_owned() })
             }
         }

@@ -111,6 +111,17 @@ pub struct OwnerView {
     pub taken: Option<TakenOver>,
     /// The newest entry at which members compute digests, in this life of the server.
     pub compare_at: Option<LogIndex>,
+    /// The newest checkpoint of it, as far as this server has read or stored one.
+    pub checkpoint: Option<CheckpointView>,
+}
+
+/// A checkpoint of a tablet, on data servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointView {
+    /// The tablet is in it as it was after this entry.
+    pub index: LogIndex,
+    /// When it was begun.
+    pub at: Wall,
 }
 
 /// Whether a tablet is served.
@@ -256,6 +267,7 @@ mod tests {
             learner: Some(learner),
             taken: Some(taken),
             compare_at: Some(LogIndex(u64::MAX)),
+            checkpoint: Some(CheckpointView { index: LogIndex(u64::MAX), at: Wall(i64::MAX) }),
         }));
         let digest = Digest { pairs: u64::MAX, bytes: u64::MAX, hash: [7; 16] };
         let view = TabletView {

@@ -183,6 +183,8 @@ pub struct MetadataLimits {
     pub chunk_life_s: u64,
     /// And looked at, what of it is in use, so long after its writer said that it is done with it.
     pub chunk_look_after_s: u64,
+    /// A tablet that has changed gets another checkpoint on data servers after so long.
+    pub checkpoint_interval_s: u64,
     /// So much of the disk is kept free for removals and for the server's own work, or an eighth of a disk
     /// that is smaller than eight times that. Below, nothing new is made. A quarter of it is held in a file
     /// of its own.
@@ -198,6 +200,7 @@ impl Default for MetadataLimits {
             data_server_lost_after_s: standard.lost_timeout.as_secs(),
             chunk_life_s: standard.chunk_ttl.as_secs(),
             chunk_look_after_s: standard.scan_delay.as_secs(),
+            checkpoint_interval_s: standard.checkpoint_interval.as_secs(),
             reserve_bytes: standard.reserve_bytes,
         }
     }

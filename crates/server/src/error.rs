@@ -146,7 +146,7 @@ impl StartError {
     }
 
     /// For `map_err` on a store's call.
-    pub fn engine(doing: &'static str) -> impl FnOnce(EngineError) -> StartError {
+    pub fn engine(doing: &'static str) -> impl Fn(EngineError) -> StartError {
         move |error| StartError::Engine { doing, error }
     }
 }

@@ -28,6 +28,7 @@ pub mod metrics;
 mod notify;
 mod open_files;
 pub mod post;
+pub mod recover;
 mod registers;
 mod relays;
 mod routes;

@@ -54,6 +54,7 @@ pub fn run_metadata(config: DaemonConfig) -> Result<(), StartError> {
             lost_timeout: Duration::from_secs(config.metadata.data_server_lost_after_s),
             chunk_ttl: Duration::from_secs(config.metadata.chunk_life_s),
             scan_delay: Duration::from_secs(config.metadata.chunk_look_after_s),
+            checkpoint_interval: Duration::from_secs(config.metadata.checkpoint_interval_s.max(1)),
             reserve_bytes: config.metadata.reserve_bytes,
             lookup: config.cluster.lookup,
             prefix: config.cluster.prefix,
@@ -192,6 +193,10 @@ impl Driver for TabletKeeper {
             let result = match call {
                 AskCall::Sessions => Ok(TellBody::Sessions(self.machine.sessions())),
                 AskCall::Tablets => Ok(TellBody::Tablets(self.machine.tablets(now.mono))),
+                AskCall::Checkpoint => {
+                    self.step(now, Event::Checkpoint, post)?;
+                    Ok(TellBody::Tablets(self.machine.tablets(now.mono)))
+                }
                 AskCall::Holders => Ok(TellBody::Holders(self.machine.holders())),
                 AskCall::Compare { tablets } => {
                     self.step(now, Event::Compare(tablets), post)?;
@@ -337,7 +342,9 @@ impl TabletKeeper {
                 post.to_server(server, &Message::Replication(message), &[])
             }
             Command::Ring(server, message) => post.to_server(server, &Message::Ring(message), &[]),
-            Command::Data(server, request) => post.to_server(server, &Message::Data(request), &[]),
+            Command::Data(server, request, bytes) => {
+                post.to_server(server, &Message::Data(request), bytes.as_deref().unwrap_or_default())
+            }
             Command::Ask(ask) => post.to_server(crate::cluster::COORDINATOR, &Message::Ask(ask), &[]),
             Command::Append(number, record) => self.disk.append(number, record),
             Command::Load { ticket, tablet, keys, ranges } => self.disk.load(ticket, tablet, keys, ranges),

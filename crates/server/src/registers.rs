@@ -70,7 +70,8 @@ impl Registers {
                 | AskCall::Tablets
                 | AskCall::Metrics
                 | AskCall::Compare { .. }
-                | AskCall::Holders => false,
+                | AskCall::Holders
+                | AskCall::Checkpoint => false,
             };
             if is_of_registers {
                 self.desk.ask(asker, ask.clone());

@@ -67,6 +67,8 @@ pub enum Promise {
     Linked,
     /// When nothing is wrong any more, servers have as many tablets one as another, and who leaves has none.
     Even,
+    /// What data servers hold is enough to make all metadata anew.
+    Recovered,
     /// What a client decides in a delegated directory its servers do.
     DecidedAlike,
     /// No machine stops because it does not know what to do.

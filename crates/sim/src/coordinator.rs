@@ -6,7 +6,10 @@ use crate::network::{HostId, Way};
 use crate::post::Post;
 use crate::world::{Happening, World};
 use bearing_placement::Tablet;
-use bearing_proto::coordinator::{Ask, AskCall, TABLET_PREFIX, TellBody, Told, decode_register};
+use bearing_proto::client::FilesystemRecord;
+use bearing_proto::coordinator::{
+    Ask, AskCall, FILESYSTEM_KEY, TABLET_PREFIX, TellBody, Told, decode_register,
+};
 use bearing_proto::disk::{DISK_PREFIX, disk_key};
 use bearing_proto::questions::{Questions, Work};
 use bearing_proto::registrar::Registrar;
@@ -201,6 +204,12 @@ impl CoordinatorHost {
         let registers = self.newest.as_mut().unwrap_or(&mut self.registers);
         let changes = registers.changes(TABLET_PREFIX, 0).expect("registers in memory are listed");
         changes.found.present.iter().filter_map(|entry| decode_register(&entry.value).ok()).collect()
+    }
+
+    /// The filesystem.
+    pub fn filesystem(&mut self) -> FilesystemRecord {
+        let entry = self.registers.read(FILESYSTEM_KEY).ok().flatten().expect("a cluster has one");
+        decode_register(&entry.value).expect("as it was written")
     }
 
     /// Whether a server's disk is registered.

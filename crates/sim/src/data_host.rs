@@ -8,6 +8,7 @@ use crate::network::{HostId, Way};
 use crate::post::Post;
 use crate::world::{Happening, World};
 use bearing_data::{Claim, Claimed, Command, Config, DataServer, Event, LogCommand, Note, Start, Ticket};
+use bearing_meta::recovery::{Found, scan_chunk};
 use bearing_proto::coordinator::Told;
 use bearing_proto::frame::FrameHeader;
 use bearing_proto::{Message, Sender};
@@ -198,6 +199,14 @@ impl DataHost {
     pub fn has_told(&mut self, chunk: ChunkId) -> bool {
         let entries = self.own_log().chunks().unwrap_or_default();
         entries.iter().any(|entry| entry.chunk == chunk && (entry.fenced || entry.sealed.is_some()))
+    }
+
+    /// What a recovery of metadata reads of it.
+    pub fn scan(&mut self, server: ServerId, found: &mut Found) {
+        let log = self.own_log();
+        for entry in log.chunks().unwrap_or_default() {
+            scan_chunk(log, server, &entry, found).expect("a disk in memory is read");
+        }
     }
 
     /// All chunks that are here, and whether they are sealed; without graves, of which nothing is left but

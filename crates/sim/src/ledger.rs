@@ -325,6 +325,21 @@ impl Ledger {
         self.lines.get(&tablet).into_iter().flat_map(Line::members).collect()
     }
 
+    /// What a tablet had as of an entry; none if that is not stable.
+    pub fn records_as_of(&self, tablet: Block, index: LogIndex) -> Option<BTreeMap<Vec<u8>, Vec<u8>>> {
+        let mut records = BTreeMap::new();
+        for entry in self.lines.get(&tablet)?.entries_up_to(index)? {
+            let entry = LogEntry::decode(entry).ok()?;
+            for change in entry.changes {
+                match change.value {
+                    Some(value) => drop(records.insert(change.key, value)),
+                    None => drop(records.remove(&change.key)),
+                }
+            }
+        }
+        Some(records)
+    }
+
     /// All tablets.
     pub fn tablets(&self) -> impl Iterator<Item = Block> + '_ {
         self.lines.keys().copied()

@@ -38,6 +38,7 @@ mod outage;
 mod post;
 mod program;
 mod recorder;
+mod recovery;
 mod ring;
 mod servers;
 mod sim;

@@ -7,6 +7,7 @@ use crate::clock::SECOND;
 use crate::cluster::{METADATA, Role};
 use crate::complaint::Promise;
 use crate::network::HostId;
+use crate::recovery::checkpoint_chunks;
 use crate::sim::Sim;
 use bearing_meta::{ChunkRecord, Key, Record};
 use bearing_types::{ChunkId, ServerId};
@@ -36,6 +37,19 @@ impl Sim {
             }
         }
         (records, used)
+    }
+
+    /// Who holds which chunks of checkpoints.
+    fn checkpoint_chunks(&self) -> BTreeSet<(ServerId, ChunkId)> {
+        let tablets = self.ledger.tablets();
+        let values =
+            tablets.filter_map(|tablet| self.ledger.model.stored(tablet).get(&Key::Checkpoint.encode()));
+        let records =
+            values.filter_map(|value| Record::decode(value).ok()).filter_map(|record| match record {
+                Record::Checkpoint(record) => Some(record),
+                _ => None,
+            });
+        records.flat_map(|record| checkpoint_chunks(&record)).collect()
     }
 
     /// The frames whose chunks have no record, or are being removed.
@@ -147,6 +161,7 @@ impl Sim {
 
     fn wrong_chunks(&mut self) -> Vec<(Promise, String)> {
         let (records, used) = self.chunk_records();
+        let checkpoints = self.checkpoint_chunks();
         let mut wrong = Vec::new();
         for (chunk, record) in &records {
             let removed = record.deleting && record.former.is_empty();
@@ -172,11 +187,13 @@ impl Sim {
         for host in hosts {
             let Role::Data(server) = self.hosts.role(host) else { continue };
             for (chunk, sealed) in self.data[usize::from(host.0 - 1 - METADATA)].chunks() {
-                let known = records.get(&chunk).is_some_and(|record| {
-                    record.servers.contains(&server)
-                        || record.pending_replica == Some(server)
-                        || record.former.contains(&server)
-                });
+                let known = checkpoints.contains(&(server, chunk));
+                let known = known
+                    || records.get(&chunk).is_some_and(|record| {
+                        record.servers.contains(&server)
+                            || record.pending_replica == Some(server)
+                            || record.former.contains(&server)
+                    });
                 // An older disk brings back what was removed since.
                 if sealed && !known && !self.older_disks.contains(&host) {
                     wrong.push((

@@ -55,6 +55,7 @@ impl Limits {
         config.scan_interval = Duration::from_secs(10);
         config.lost_timeout = Duration::from_secs(7);
         config.sweep_interval = Duration::from_millis(300);
+        config.checkpoint_interval = Duration::from_secs(3);
         config.compact_bytes_min = 1;
         config.closed_mark_ttl = Duration::from_secs(600);
         config.balance_delay = self.balance_delay;

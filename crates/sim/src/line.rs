@@ -113,6 +113,12 @@ impl Line {
         self.members.get(&epoch).is_some_and(|members| members.len() > 1)
     }
 
+    /// What stable entries up to one hold, in their order; none if it is not stable.
+    pub fn entries_up_to(&self, index: LogIndex) -> Option<impl Iterator<Item = &[u8]> + '_> {
+        let is_stable = self.stable.last_key_value().is_some_and(|(last, _)| *last >= index);
+        is_stable.then(|| self.stable.range(..=index).map(|(_, (_, bytes))| &bytes[..]))
+    }
+
     /// Who holds its log under the newest epoch.
     pub fn members(&self) -> impl Iterator<Item = HostId> + '_ {
         self.members.last_key_value().into_iter().flat_map(|(_, members)| members.iter().copied())

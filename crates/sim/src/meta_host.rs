@@ -27,7 +27,7 @@ use bearing_meta::{
 use bearing_placement::Tablet;
 use bearing_proto::client::Answer;
 use bearing_proto::peer::{PeerBody, Told, Vote};
-use bearing_proto::tablets::{Digest, TabletRole};
+use bearing_proto::tablets::{Digest, TabletRole, TabletView};
 use bearing_proto::{Message, Sender};
 use bearing_seams::{
     Cut, DiskLabel, EngineError, LogMark, LoggedRecord, MemStore, MemTabletLog, Store, TabletLog, Unapplied,
@@ -454,6 +454,18 @@ impl MetaHost {
         self.step(world, ledger, Event::Compare(serials));
     }
 
+    /// An operator wants checkpoints of its tablets stored.
+    pub fn store_checkpoints(&mut self, world: &mut World, ledger: &mut Ledger) {
+        self.step(world, ledger, Event::Checkpoint);
+        self.finish_step(world, ledger);
+    }
+
+    /// The tablets that it has.
+    pub fn tablets(&self, world: &World) -> Vec<TabletView> {
+        let machine = self.machine.as_ref();
+        machine.map(|machine| machine.tablets(world.clock_of(self.host).mono).tablets).unwrap_or_default()
+    }
+
     /// Something of the disk is done now.
     pub fn done(&mut self, world: &mut World, ledger: &mut Ledger, number: u64) {
         match self.jobs.remove(&number) {
@@ -539,7 +551,9 @@ impl MetaHost {
             }
             Command::Replication(server, message) => self.send(world, server, &Message::Replication(message)),
             Command::Ring(server, message) => self.send(world, server, &Message::Ring(message)),
-            Command::Data(server, request) => self.send(world, server, &Message::Data(request)),
+            Command::Data(server, request, bytes) => {
+                self.send_with(world, server, &Message::Data(request), bytes.as_deref().unwrap_or_default());
+            }
             Command::Ask(ask) => {
                 let receiver = Sender::Server(COORDINATOR);
                 self.post.send(world, COORDINATOR_HOST, receiver, Way::Datagram, &Message::Ask(ask), &[]);
@@ -583,8 +597,13 @@ impl MetaHost {
     }
 
     fn send(&mut self, world: &mut World, server: ServerId, message: &Message) {
+        self.send_with(world, server, message, &[]);
+    }
+
+    fn send_with(&mut self, world: &mut World, server: ServerId, message: &Message, attachment: &[u8]) {
         let Some(host) = self.hosts.host_of(server) else { return };
-        self.post.send(world, host, Sender::Server(server), Way::Datagram, message, &[]);
+        let way = if attachment.is_empty() { Way::Datagram } else { Way::Stream };
+        self.post.send(world, host, Sender::Server(server), way, message, attachment);
     }
 
     // --- the disk ---

@@ -103,12 +103,14 @@ pub fn run(seed: u64, options: &Options) -> Report {
     let mut audit = Audit::new();
     if audit.prepare(&mut sim) {
         sim.work(options);
+        sim.check_checkpoints();
         sim.heal();
         sim.check_ring();
         sim.check_filters();
         audit.finish(&mut sim);
         audit.drill(&mut sim);
         sim.check_chunks();
+        sim.check_recovery();
     }
     sim.report(seed)
 }

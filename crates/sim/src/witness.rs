@@ -8,7 +8,7 @@ use bearing_types::{LogIndex, NodeId, Sequence, SessionId, TabletSerial};
 use bearing_workload::RequestId;
 
 const ENTRY_VERSION: u8 = 4;
-const RECORD_VERSION: u8 = 4;
+const RECORD_VERSION: u8 = 5;
 
 /// One thing that an entry says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,17 +192,17 @@ mod tests {
         let mut entry = vec![4, 0, 5];
         // A reply to request 258: Entry of node 300 with home 5 ...
         entry.extend([0, 17, 11].iter().chain(&session).chain(&[0, 0, 0, 0, 0, 0, 1, 2]));
-        entry.extend([1, 8, 4, 9, 6, 4, 0xac, 2, 5, 0]);
+        entry.extend([1, 8, 5, 9, 6, 4, 0xac, 2, 5, 0]);
         // ... an item that drops a link ...
         entry.extend(
             [0, 18, 26].iter().chain(&[0, 0, 0, 1, 0, 0, 0, 0]).chain(&[0, 0, 0, 0, 0, 0, 0, 9]).chain(&[2]),
         );
-        entry.extend([1, 7, 4, 7, 5, 1, 0xac, 2, 5]);
+        entry.extend([1, 7, 5, 7, 5, 1, 0xac, 2, 5]);
         // ... an inbox in which everything below 4.1 is done, and 6.0 ...
         entry.extend([0, 9, 27].iter().chain(&[0, 0, 0, 1, 0, 0, 0, 3]));
-        entry.extend([1, 8, 4, 8, 1, 4, 1, 1, 6, 0]);
+        entry.extend([1, 8, 5, 8, 1, 4, 1, 1, 6, 0]);
         // ... a session that is over, and the same key that is deleted.
-        entry.extend([0, 9, 9].iter().chain(&session).chain(&[1, 3, 4, 11, 0]));
+        entry.extend([0, 9, 9].iter().chain(&session).chain(&[1, 3, 5, 11, 0]));
         entry.extend([9, 0, 0]);
         let request = RequestId { session: SessionId(7), sequence: Sequence(258) };
         let item =
@@ -224,7 +224,7 @@ mod tests {
         let mut entry = vec![4, 0, 1, 0, 17, 11];
         entry.extend([0; 16]);
         let token: Vec<u8> = [1, 9, 8, 2].into_iter().chain([0xee; 16]).collect();
-        let mut record = vec![4, 9, 6, 13, 2, 40, 1, 9];
+        let mut record = vec![5, 9, 6, 13, 2, 40, 1, 9];
         record.extend(&token);
         record.extend([41, 0, 0, 100, 0]);
         entry.extend([1, record.len() as u8]);

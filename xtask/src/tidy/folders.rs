@@ -60,6 +60,7 @@ const TABLE: &[(&str, &[Row])] = &[
                 ],
             ),
             ("relays", &["engine"]),
+            ("recovery", &["record", "memory"]),
         ],
     ),
     (

@@ -382,6 +382,7 @@ mod tests {
             learner: None,
             taken: None,
             compare_at: compare_at.map(LogIndex),
+            checkpoint: None,
         }))
     }
 

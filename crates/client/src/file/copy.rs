@@ -142,7 +142,7 @@ impl Context {
         let view = self.chunk_view(stored.chunk, false).await?;
         let (owner, servers) = self.with(|state| {
             (
-                state.files.frame_owner(node, piece, state.cache.last_name(node)),
+                state.files.frame_owner(node, piece, state.cache.last_name(node), state.io.now.wall),
                 state.replicas_in_order(&view),
             )
         });

@@ -508,7 +508,8 @@ impl State {
 
     /// A frame of given bytes, or of what is being written out.
     fn encode_frame(&self, node: NodeId, piece: &Piece, stored: Option<&[u8]>) -> Vec<u8> {
-        let owner = self.files.frame_owner(node, piece, self.cache.last_name(node));
+        let (last_name, now) = (self.cache.last_name(node), self.io.now.wall);
+        let owner = self.files.frame_owner(node, piece, last_name, now);
         let Some(owner) = owner else { return Vec::new() };
         let payload = stored.map_or_else(|| self.files.flushing(node, piece).into(), Cow::Borrowed);
         let mut frame = Vec::with_capacity(payload.len() + payload.len() / 8192 + 512);

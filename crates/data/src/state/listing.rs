@@ -1,9 +1,9 @@
 //! A listing of frames under way.
 
 use super::core::Asker;
-use crate::scan::HEADER_BYTES_MAX;
 use bearing_proto::data::FrameAt;
 use bearing_proto::frame::FrameHeader;
+use bearing_proto::frame::HEADER_BYTES_MAX;
 use bearing_types::ChunkId;
 
 /// A listing under way.

@@ -55,6 +55,8 @@ pub(super) fn owner(salt: u64) -> FrameOwner {
         mode: Mode::new(0o644),
         uid: Uid(0),
         gid: Gid(0),
+        written: Wall(0),
+        is_guess: false,
     }
 }
 

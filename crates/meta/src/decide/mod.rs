@@ -2,6 +2,7 @@
 //! of other tablets, chores. Who decides reads and writes through a [`View`](crate::view::View), and knows no
 //! machine: it may run many times, and leaves nothing behind until it comes to an end.
 
+mod checkpoint;
 pub(crate) mod collect;
 mod deferred;
 pub(crate) mod maintenance;
@@ -12,5 +13,6 @@ pub(crate) mod rules;
 mod session_end;
 mod work;
 
+pub(crate) use checkpoint::{CheckpointOutcome, CheckpointStep};
 pub(crate) use session_end::SessionEnd;
 pub(crate) use work::{Decided, JobWork, decide};

@@ -1,6 +1,7 @@
 //! What there is to decide, and who decides it.
 
 use crate::chunks::StepOutcome;
+use crate::decide::checkpoint::{self, CheckpointOutcome, CheckpointStep};
 use crate::decide::collect::{self, Collected};
 use crate::decide::maintenance::{self, Swept};
 use crate::decide::rules::quotas;
@@ -49,6 +50,8 @@ pub(crate) enum JobWork {
     ReportUsage(Handle),
     /// Looks through marks from a key on, and removes old ones.
     Collect { from: Key, ripe: Ripe },
+    /// A step of the tablet's checkpoint.
+    Checkpoint(CheckpointStep),
 }
 
 impl JobWork {
@@ -76,7 +79,8 @@ impl JobWork {
             | JobWork::Maintain(_)
             | JobWork::SweepChunks(..)
             | JobWork::ReportUsage(_)
-            | JobWork::Collect { .. } => None,
+            | JobWork::Collect { .. }
+            | JobWork::Checkpoint(_) => None,
         }
     }
 }
@@ -95,6 +99,7 @@ pub(crate) enum Decided {
     Collected(Collected),
     Maintained(StepOutcome),
     Swept(Swept),
+    Checkpointed(CheckpointOutcome),
 }
 
 /// Decides what a job is about.
@@ -127,6 +132,7 @@ pub(crate) fn decide(view: &mut View, work: &JobWork) -> Decide<Decided> {
         }
         JobWork::Maintain(chunk) => maintenance::step(view, *chunk).map(Decided::Maintained),
         JobWork::SweepChunks(from, servers) => maintenance::sweep(view, *from, servers).map(Decided::Swept),
+        JobWork::Checkpoint(step) => checkpoint::step(view, step).map(Decided::Checkpointed),
         JobWork::Collect { from, ripe } => collect::step(view, *from, *ripe).map(Decided::Collected),
     }
 }

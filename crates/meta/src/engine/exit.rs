@@ -83,14 +83,14 @@ impl MetaServer {
             // The address is looked up when the message leaves, not when it was written.
             Held::Peer(message) => self.route_to(message, out),
             Held::Ids(told) => self.on_ids(told),
-            Held::Data(server, request) => {
+            Held::Data(server, request, bytes) => {
                 let step = match request.call {
                     DataCall::Fence { .. } => Some("fences sent"),
                     DataCall::Seal { .. } => Some("seals sent"),
                     DataCall::Remove { .. } => Some("removals sent"),
                     _ => None,
                 };
-                out.push(Command::Data(server, request));
+                out.push(Command::Data(server, request, bytes));
                 out.extend(step.map(|name| Command::Note(Note::Step(name))));
             }
         }

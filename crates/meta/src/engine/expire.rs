@@ -22,7 +22,7 @@ fn waits_since(job: &Job) -> Option<Mono> {
         | JobWork::EndDelegation(..)
         | JobWork::ReportUsage(_) => Some(job.context.started.mono),
         // Some ask much. It is over when one answer stays away, as of a tablet that nobody serves.
-        JobWork::Maintain(_) => Some(job.ran),
+        JobWork::Maintain(_) | JobWork::Checkpoint(_) => Some(job.ran),
         JobWork::Ask { from: None, .. }
         | JobWork::Reap(_)
         | JobWork::SweepChunks(..)

@@ -101,6 +101,10 @@ impl MetaServer {
             && !self.is_damaged(now, start)
         {
             self.pause_teaching(now, start);
+        } else if let Some(start) = self.start_of_checkpoint_load(ticket)
+            && !self.is_damaged(now, start)
+        {
+            self.checkpoint_failed(now.mono, start);
         }
     }
 
@@ -208,7 +212,8 @@ impl MetaServer {
             slot.sent = Some((id, read_index));
             self.data_requests.insert(id, (job.id, number, now.mono));
             let request = DataRequest { id, chunk: slot.chunk, call: slot.call.clone() };
-            self.hold(job.tablet, read_index, Held::Data(slot.server, request), out);
+            let held = Held::Data(slot.server, request, slot.bytes.clone());
+            self.hold(job.tablet, read_index, held, out);
         }
     }
 

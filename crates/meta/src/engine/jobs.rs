@@ -49,7 +49,8 @@ fn party_of(work: &JobWork) -> Party {
         | JobWork::Maintain(_)
         | JobWork::SweepChunks(..)
         | JobWork::ReportUsage(_)
-        | JobWork::Collect { .. } => Party::Own,
+        | JobWork::Collect { .. }
+        | JobWork::Checkpoint(_) => Party::Own,
     }
 }
 

@@ -53,6 +53,10 @@ pub struct Counters {
     pub referrals: u64,
     /// Bytes of chunks that were copied again.
     pub copied_bytes: u64,
+    /// Checkpoints of tablets that were stored.
+    pub checkpoints: u64,
+    /// Checkpoints that came to nothing.
+    pub checkpoint_failures: u64,
     /// Chunks that were removed.
     pub chunks_removed: u64,
     /// Bytes of snapshots of tablets that were sent.
@@ -218,6 +222,7 @@ impl MetaServer {
             Event::Applied(serial, index, result) => self.on_applied(serial, index, result, out),
             Event::Digested(serial, index, result) => self.on_digest(now, serial, index, result, out),
             Event::Compare(serials) => self.begin_compare(&serials, out),
+            Event::Checkpoint => self.ask_checkpoints(),
             Event::Move(block, to) => self.begin_move(now, block, to),
             Event::LogFull => self.apply_all(out),
             Event::ClockOff(off) => self.clock_off = off,
@@ -392,6 +397,9 @@ impl MetaServer {
         let mut loaded = loaded;
         if self.on_part_load(now, ticket, &mut loaded, out) {
             return;
+        }
+        if let Some(start) = self.start_of_checkpoint_load(ticket) {
+            return self.on_checkpoint_load(now, start, &mut loaded, out);
         }
         self.on_job_load(ticket, loaded, out);
     }

@@ -5,6 +5,7 @@ mod adopt;
 mod balance;
 mod bounds;
 mod census;
+mod checkpoint;
 mod claims;
 mod collect;
 mod compare;

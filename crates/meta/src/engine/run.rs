@@ -444,6 +444,9 @@ impl MetaServer {
                 self.on_maintained(now, (start, chunk), outcome, out);
             }
             (JobWork::SweepChunks(..), Decided::Swept(swept)) => self.on_swept(now, start, swept),
+            (JobWork::Checkpoint(step), Decided::Checkpointed(outcome)) => {
+                self.on_checkpoint(now, start, (step, outcome), out);
+            }
             (_, Decided::Body(_) | Decided::Promise(_) | Decided::Delivered) => {}
             (
                 _,
@@ -455,7 +458,8 @@ impl MetaServer {
                 | Decided::Reported
                 | Decided::Collected(_)
                 | Decided::Maintained(_)
-                | Decided::Swept(_),
+                | Decided::Swept(_)
+                | Decided::Checkpointed(_),
             ) => {}
         }
     }
@@ -522,6 +526,7 @@ impl MetaServer {
             JobWork::Maintain(chunk) => {
                 self.put_off_chunk((job.tablet, *chunk), job.ran.after(AGAIN_AFTER));
             }
+            JobWork::Checkpoint(_) => self.checkpoint_failed(job.ran, job.tablet),
             JobWork::ReportUsage(quota) => self.report_again(job.tablet, *quota),
         }
         self.drop_job(job);
@@ -569,6 +574,7 @@ impl MetaServer {
             | JobWork::Maintain(_)
             | JobWork::SweepChunks(..)
             | JobWork::Collect { .. } => {}
+            JobWork::Checkpoint(_) => self.checkpoint_failed(job.ran, job.tablet),
             JobWork::ReportUsage(quota) => self.report_again(job.tablet, *quota),
         }
         self.drop_job(job);

@@ -122,7 +122,8 @@ impl MetaServer {
             | JobWork::Maintain(_)
             | JobWork::SweepChunks(..)
             | JobWork::ReportUsage(_)
-            | JobWork::Collect { .. } => (headroom == Headroom::None).then_some(Lack::Later),
+            | JobWork::Collect { .. }
+            | JobWork::Checkpoint(_) => (headroom == Headroom::None).then_some(Lack::Later),
         }
     }
 

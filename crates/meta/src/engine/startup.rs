@@ -465,7 +465,7 @@ impl MetaServer {
 
     /// What this server owned is a copy like any other.
     pub(crate) fn give_back(&mut self, mut log: Log) {
-        (log.members, log.learner) = (Members::default(), None);
+        (log.members, log.learner, log.tail) = (Members::default(), None, None);
         self.starts.remove(&log.serial());
         self.copies.insert(log.serial(), Copy::new(log, None));
     }
@@ -572,6 +572,7 @@ fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record, config: &Co
             }
             tablet.locks.note(node, Some(&locks));
         }
+        (Key::Checkpoint, Record::Checkpoint(record)) => tablet.checkpoint.remember(*record),
         (Key::Usage(directory), Record::Usage(used)) => tablet.quotas.note(directory, Some(used)),
         (Key::Delegation(directory), Record::Delegation(delegated)) => {
             let holder = delegated.holder;

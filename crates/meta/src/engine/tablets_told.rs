@@ -57,12 +57,14 @@ impl MetaServer {
             let (lag, lag_bytes) = log.behind(synced);
             MemberView { server, lag, lag_bytes, relies }
         });
+        let tablet = self.starts.get(&log.serial()).and_then(|start| self.tablets.get(start));
         TabletRole::Owner(Box::new(OwnerView {
             phase,
             members: members.collect(),
             learner: log.learner.as_ref().map(learner_told),
             taken: self.takeovers.of(log.serial()),
             compare_at: self.compares.logged(log.serial()),
+            checkpoint: tablet.and_then(|tablet| tablet.checkpoint.whole),
         }))
     }
 

@@ -8,7 +8,7 @@ use crate::engine::machine::MetaServer;
 use crate::engine::startup::upkeep_interval;
 use crate::event::Command;
 use crate::record::{Key, Record};
-use crate::view::PartVote;
+use crate::view::{DataSlot, PartVote};
 use crate::words::Asking;
 use bearing_proto::data::{DataCall, DataReply, DataRequest};
 use bearing_proto::peer::{PeerBody, Question, Told};
@@ -68,6 +68,7 @@ impl MetaServer {
                 self.collect(now, start);
                 self.watch_locks(now, start, out);
                 self.maintain_chunks(now, start);
+                self.tend_checkpoint(now, start);
                 self.watch_quotas(now, start);
             }
         }
@@ -94,11 +95,13 @@ impl MetaServer {
             self.send_parts(now, &mut job, out);
             let speaking = self.tablets.get(&job.tablet).filter(|tablet| self.may_speak(tablet));
             let committed = speaking.map_or(LogIndex::ZERO, |tablet| tablet.log.committed());
-            for slot in job.context.data.iter().filter(|slot| slot.result.is_none()) {
+            // Bytes go by a stream: what is lost on the way is given up with the whole checkpoint.
+            let open = |slot: &&DataSlot| slot.result.is_none() && slot.bytes.is_none();
+            for slot in job.context.data.iter().filter(open) {
                 // What did not leave yet is held.
                 let Some((id, _)) = slot.sent.filter(|(_, behind)| *behind <= committed) else { continue };
                 let request = DataRequest { id, chunk: slot.chunk, call: slot.call.clone() };
-                out.push(Command::Data(slot.server, request));
+                out.push(Command::Data(slot.server, request, None));
             }
             self.jobs.insert(job);
         }
@@ -261,7 +264,7 @@ impl MetaServer {
     fn ping_data_servers(&mut self, now: Now, out: &mut Vec<Command>) {
         for server in self.health.look(now.mono, &self.config) {
             let request = DataRequest { id: PING, chunk: ChunkId(0), call: DataCall::Ping };
-            out.push(Command::Data(server, request));
+            out.push(Command::Data(server, request, None));
         }
     }
 

@@ -62,6 +62,8 @@ pub enum Key {
     Quota(NodeId),
     /// What is used of a quota in this tablet.
     Usage(NodeId),
+    /// Where the tablet's checkpoint lies.
+    Checkpoint,
     /// The newest epoch under which this server has intended to serve the tablet: of its disk, not of the
     /// tablet.
     Intent,
@@ -76,7 +78,7 @@ macro_rules! tags {
 tags! {
     NAME = 1, NODE = 2, FRAGMENT = 3, EXTENT = 4, CHUNK = 5, DEAD = 6, ORPHAN = 7, SESSION = 8, ENDED = 9, HOLDER = 10,
     REPLY = 11, PREPARE = 12, DECISION = 13, OUTBOX_BY_INDEX = 14, INBOX_BY_START = 15, NEXT_ID = 16, MOVE_TOKEN = 17, DELEGATION = 18,
-    XATTR = 19, LOCKS = 20, QUOTA = 21, USAGE = 22, CLOSED = 24, JOINED = 25, OUTBOX = 26, INBOX = 27, INTENT = 255,
+    XATTR = 19, LOCKS = 20, QUOTA = 21, USAGE = 22, CLOSED = 24, JOINED = 25, OUTBOX = 26, INBOX = 27, CHECKPOINT = 28, INTENT = 255,
 }
 
 impl Key {
@@ -124,6 +126,7 @@ impl Key {
             Key::Joined(chunk) => put(&mut bytes, JOINED, &[chunk.0]),
             Key::Quota(directory) => put(&mut bytes, QUOTA, &[directory.0]),
             Key::Usage(directory) => put(&mut bytes, USAGE, &[directory.0]),
+            Key::Checkpoint => bytes.push(CHECKPOINT),
             Key::Intent => bytes.push(INTENT),
         }
         bytes
@@ -185,6 +188,7 @@ impl Key {
             CLOSED => Key::Closed(ChunkId(fields.u64()?)),
             QUOTA => Key::Quota(NodeId(fields.u64()?)),
             USAGE => Key::Usage(NodeId(fields.u64()?)),
+            CHECKPOINT => Key::Checkpoint,
             INTENT => Key::Intent,
             _ => return None,
         };
@@ -222,8 +226,10 @@ pub(crate) const KEYS_END: [u8; 1] = [INTENT];
 
 /// The tags whose records a tablet keeps in memory from the start: what decides over duplicates, locks and
 /// deliveries.
-pub(crate) const RESIDENT_TAGS: [u8; 12] =
-    [ORPHAN, SESSION, ENDED, HOLDER, REPLY, PREPARE, DECISION, OUTBOX, INBOX, DELEGATION, LOCKS, USAGE];
+pub(crate) const RESIDENT_TAGS: [u8; 13] = [
+    ORPHAN, SESSION, ENDED, HOLDER, REPLY, PREPARE, DECISION, OUTBOX, INBOX, DELEGATION, LOCKS, USAGE,
+    CHECKPOINT,
+];
 
 fn put(bytes: &mut Vec<u8>, tag: u8, fields: &[u64]) {
     bytes.push(tag);
@@ -298,6 +304,7 @@ mod tests {
             any::<u64>().prop_map(|node| Key::Quota(NodeId(node))),
             any::<u64>().prop_map(|node| Key::Usage(NodeId(node))),
             Just(Key::NextId),
+            Just(Key::Checkpoint),
             Just(Key::Intent),
         ]
     }

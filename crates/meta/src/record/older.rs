@@ -24,6 +24,8 @@ pub const V2: u8 = 2;
 /// And the next. Fragments did not say where their directory's names lie, nor prepares and items what they
 /// were addressed to.
 pub const V3: u8 = 3;
+/// And the next: the records of now, but for [`Record::Checkpoint`], which there was none of.
+pub const V4: u8 = 4;
 
 #[derive(Deserialize)]
 enum RecordV1 {

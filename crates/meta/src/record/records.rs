@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The version of stored records.
-pub const RECORD_VERSION: u8 = 4;
+pub const RECORD_VERSION: u8 = 5;
 /// Room for most records, so that few of them grow while they are encoded.
 const RECORD_BYTES: usize = 192;
 
@@ -367,6 +367,8 @@ pub enum Record {
     /// For [`Key::Holder`]: a session's part of the lease horizon. Until version 2 there was a mark, which
     /// stands for leases on anything.
     Holder(Reach),
+    /// For [`Key::Checkpoint`]; since version 5.
+    Checkpoint(Box<CheckpointRecord>),
 }
 
 /// Why stored bytes are no record.
@@ -413,7 +415,9 @@ impl Record {
             Some((&older::V1, body)) => older::decode(body).map_err(|_| RecordError::Malformed),
             Some((&older::V2, body)) => older::decode_v2(body).map_err(|_| RecordError::Malformed),
             Some((&older::V3, body)) => older::decode_v3(body).map_err(|_| RecordError::Malformed),
-            Some((&RECORD_VERSION, body)) => older::decode_whole(body).map_err(|_| RecordError::Malformed),
+            Some((&(older::V4 | RECORD_VERSION), body)) => {
+                older::decode_whole(body).map_err(|_| RecordError::Malformed)
+            }
             _ => decode_versioned(bytes, RECORD_VERSION),
         }
     }
@@ -457,8 +461,41 @@ impl Record {
             Record::Usage(_) => matches!(key, Key::Usage(_)),
             Record::Intent(_) => matches!(key, Key::Intent),
             Record::Holder(_) => matches!(key, Key::Holder(_)),
+            Record::Checkpoint(_) => matches!(key, Key::Checkpoint),
         }
     }
+}
+
+/// Where a tablet's checkpoint lies, and what is left of others. These chunks have no [`Record::Chunk`]: this
+/// is the record of all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointRecord {
+    /// The checkpoint: what is to be read after a loss of all metadata.
+    pub whole: Option<Checkpoint>,
+    /// Chunks of one that is being written, or was given up.
+    pub draft: Vec<CheckpointChunk>,
+    /// Chunks that are to be removed.
+    pub former: Vec<CheckpointChunk>,
+}
+
+/// A checkpoint that is stable on all its servers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// Its chunks in their order.
+    pub chunks: Vec<CheckpointChunk>,
+    /// The tablet is in it as it was after this entry.
+    pub index: LogIndex,
+    /// When it was begun.
+    pub at: Wall,
+}
+
+/// A chunk of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointChunk {
+    /// Its id.
+    pub chunk: ChunkId,
+    /// Where it lies.
+    pub servers: Vec<ServerId>,
 }
 
 /// What a record of each kind holds, as [`crate::view::View::get_as`] takes it.
@@ -483,6 +520,7 @@ taken_as! {
     into_locks, Locks(locks) -> FileLocks = locks;
     into_quota, Quota(quota) -> QuotaRecord = *quota;
     into_intent, Intent(epoch) -> Epoch = epoch;
+    into_checkpoint, Checkpoint(record) -> CheckpointRecord = *record;
 }
 
 pub(super) fn encode_versioned<T: Serialize>(value: &T, version: u8, about: usize) -> Vec<u8> {

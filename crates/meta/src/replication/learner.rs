@@ -58,6 +58,32 @@ enum Stage {
     There,
 }
 
+/// A part of a snapshot.
+pub(crate) struct Part {
+    /// Its bytes.
+    pub entry: Vec<u8>,
+    pub last_key: Option<Vec<u8>>,
+    /// No further one follows.
+    pub last: bool,
+}
+
+/// Makes a part of pairs that were read, of which at most so many were asked for. What is too much for a part
+/// is left out.
+pub(crate) fn part_of(mut pairs: Vec<Pair>, count_max: usize, first: bool) -> Part {
+    let mut bytes = 0;
+    let whole = pairs.iter().position(|(key, value)| {
+        bytes += key.len() + value.len();
+        bytes >= PART_BYTES
+    });
+    let cut = whole.map(|place| place + 1).filter(|count| *count < pairs.len());
+    let last = cut.is_none() && pairs.len() < count_max;
+    pairs.truncate(cut.unwrap_or(pairs.len()));
+    let last_key = pairs.last().map(|(key, _)| key.clone());
+    let changes = pairs.into_iter().map(|(key, value)| LoggedChange { key, value: Some(value) });
+    let entry = LogEntry { kind: EntryKind::Part { first, last }, changes: changes.collect() }.encode();
+    Part { entry, last_key, last }
+}
+
 impl Learner {
     /// One that has nothing yet.
     pub fn new(server: ServerId, snapshot: Epoch, now: Mono) -> Learner {
@@ -171,19 +197,8 @@ impl Learner {
 
     /// What was read: up to `count_max` pairs, of a store that was up to an entry. Gives the bytes of the
     /// part.
-    pub fn read(&mut self, mut pairs: Vec<Pair>, count_max: usize, stored: LogIndex, now: Mono) -> usize {
-        let mut bytes = 0;
-        let whole = pairs.iter().position(|(key, value)| {
-            bytes += key.len() + value.len();
-            bytes >= PART_BYTES
-        });
-        let cut = whole.map(|place| place + 1).filter(|count| *count < pairs.len());
-        let last = cut.is_none() && pairs.len() < count_max;
-        pairs.truncate(cut.unwrap_or(pairs.len()));
-        let last_key = pairs.last().map(|(key, _)| key.clone());
-        let kind = EntryKind::Part { first: self.number == 0, last };
-        let changes = pairs.into_iter().map(|(key, value)| LoggedChange { key, value: Some(value) });
-        let entry = LogEntry { kind, changes: changes.collect() }.encode();
+    pub fn read(&mut self, pairs: Vec<Pair>, count_max: usize, stored: LogIndex, now: Mono) -> usize {
+        let Part { entry, last_key, last } = part_of(pairs, count_max, self.number == 0);
         let bytes = entry.len();
         self.bytes_read += bytes as u64;
         (self.end, self.moved) = (self.end.max(stored), now);

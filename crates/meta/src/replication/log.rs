@@ -47,6 +47,29 @@ pub(crate) struct Log {
     pub members: Members,
     /// The server that is becoming one of them.
     pub learner: Option<Learner>,
+    /// Entries that a checkpoint under way is to have.
+    pub tail: Option<Tail>,
+}
+
+/// Entries that follow each other, kept until they are committed.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    /// The first of them.
+    next: LogIndex,
+    entries: VecDeque<Vec<u8>>,
+}
+
+impl Tail {
+    fn keep(&mut self, entry: Vec<u8>) {
+        self.entries.push_back(entry);
+    }
+
+    /// Takes those up to one.
+    fn take_up_to(&mut self, index: LogIndex) -> Vec<Vec<u8>> {
+        let count = (index.0 + 1).saturating_sub(self.next.0).min(self.entries.len() as u64);
+        self.next = LogIndex(self.next.0 + count);
+        self.entries.drain(..count as usize).collect()
+    }
 }
 
 /// Entries of one epoch, as an owner sends them.
@@ -93,6 +116,7 @@ impl Log {
             applies: Applies::from(found.last),
             members: Members::default(),
             learner: None,
+            tail: None,
         };
         for changes in found.prepared {
             log.applies.log(log.next, changes);
@@ -250,6 +274,9 @@ impl Log {
         if let Some(learner) = &mut self.learner {
             learner.keep(index, LogEntry::encode_changes(&changes));
         }
+        if let Some(tail) = &mut self.tail {
+            tail.keep(bytes.clone());
+        }
         self.write(number, index, bytes, out);
         self.applies.log(index, changes);
         index
@@ -306,6 +333,24 @@ impl Log {
             learner.begin(base, prepared);
         }
         base
+    }
+
+    /// A checkpoint begins with what is committed, which is given to the store; from here on entries are kept
+    /// for it.
+    pub fn begin_tail(&mut self, out: &mut Vec<Command>) {
+        self.apply(out);
+        let prepared = self.applies.prepared();
+        let entries = prepared.map(|(_, changes)| LogEntry::encode_changes(changes)).collect();
+        self.tail = Some(Tail { next: self.applies.taken_up_to().next(), entries });
+    }
+
+    /// Gives the store what is committed; says up to which entry that is, and takes from the tail what is not
+    /// behind it.
+    pub fn applied_tail(&mut self, out: &mut Vec<Command>) -> (LogIndex, Vec<Vec<u8>>) {
+        self.apply(out);
+        let as_of = self.applies.taken_up_to();
+        let entries = self.tail.as_mut().map(|tail| tail.take_up_to(as_of));
+        (as_of, entries.unwrap_or_default())
     }
 
     /// A server may have more than before: a learner is kept less for.

@@ -12,7 +12,7 @@ mod pairs;
 
 pub(crate) use arrival::Part;
 pub(crate) use copy::{Answer, Copy, turn};
-pub(crate) use learner::Learner;
+pub(crate) use learner::{Learner, part_of};
 pub(crate) use log::Log;
 pub(crate) use members::Members;
 pub(crate) use pairs::Pairs;

@@ -6,6 +6,7 @@ use bearing_proto::data::DataRequest;
 use bearing_proto::peer::{PeerMessage, Told};
 use bearing_types::{LogIndex, Sequence, ServerId, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// So many messages to other servers wait. What is not kept is asked for again, or sent again: votes,
 /// decisions, and what became of items and questions.
@@ -19,7 +20,7 @@ pub(crate) enum Held {
     Mutation(SessionId, Sequence),
     Peer(PeerMessage),
     /// A request to a data server: it may remove or make what only that record speaks of.
-    Data(ServerId, DataRequest),
+    Data(ServerId, DataRequest, Option<Arc<[u8]>>),
     /// Ids that this server has asked itself for: what it makes with them may lie in any tablet.
     Ids(Told),
 }

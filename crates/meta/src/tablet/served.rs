@@ -9,6 +9,7 @@ use crate::memory::{Cache, Quotas};
 use crate::mutant::Mutant;
 use crate::record::{Key, Record};
 use crate::replication::Log;
+use crate::tablet::checkpoint::Checkpointing;
 use crate::tablet::exit::Exit;
 use crate::tablet::marks::Collector;
 use crate::tablet::sessions::Sessions;
@@ -66,6 +67,7 @@ pub(crate) struct Tablet {
     pub reaping: BTreeSet<NodeId>,
     pub collector: Collector,
     pub maintenance: Maintenance,
+    pub checkpoint: Checkpointing,
     /// Requests of clients that it took.
     pub requests: u64,
     apply_gathered_max: usize,
@@ -76,9 +78,10 @@ pub(crate) struct Tablet {
 impl Tablet {
     /// Of a tablet whose log says that it is this server's.
     pub fn new(now: Now, block: Block, log: Log, config: &Config) -> Tablet {
+        let serial = log.serial();
         Tablet {
             block,
-            serial: log.serial(),
+            serial,
             born: log.epoch(),
             phase: Phase::Serving,
             log,
@@ -99,6 +102,7 @@ impl Tablet {
             reaping: BTreeSet::new(),
             collector: Collector::new(now),
             maintenance: Maintenance::new(now),
+            checkpoint: Checkpointing::new(now, serial, config),
             requests: 0,
             apply_gathered_max: config.apply_gathered_max,
             applies_early: config.planted(Mutant::WrongSyncOrder),

@@ -10,6 +10,7 @@ use bearing_proto::peer::{Part, Promise, Question, Told};
 use bearing_types::{ChunkId, Code, LogIndex, NodeId, Now, Position, ServerId, TransactionId};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 /// See the module.
 #[derive(Debug)]
@@ -71,6 +72,8 @@ pub(crate) struct DataSlot {
     pub call: DataCall,
     /// The request's id once sent, and the log record that has to be committed before it leaves.
     pub sent: Option<(u64, LogIndex)>,
+    /// What goes with it.
+    pub bytes: Option<Arc<[u8]>>,
     pub result: Option<DataResult>,
 }
 

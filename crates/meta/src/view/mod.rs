@@ -4,6 +4,6 @@ mod context;
 mod ids;
 mod tablet_view;
 
-pub(crate) use context::{Context, DataResult, PartVote, QuestionSlot};
+pub(crate) use context::{Context, DataResult, DataSlot, PartVote, QuestionSlot};
 pub(crate) use ids::Ids;
 pub(crate) use tablet_view::{Decide, Draft, Memory, Stop, View};

@@ -25,6 +25,7 @@ use bearing_types::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 /// Why a run of `decide` ended without a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -726,6 +727,17 @@ impl<'a> View<'a> {
     /// Asks data servers, all at once; `None` for those that do not answer in time. The answers are in the
     /// order of the servers given.
     pub fn data(&mut self, chunk: ChunkId, servers: &[ServerId], call: &DataCall) -> Decide<Vec<DataResult>> {
+        self.data_with(chunk, servers, call, None)
+    }
+
+    /// The same with bytes, which the call says a checksum of.
+    pub fn data_with(
+        &mut self,
+        chunk: ChunkId,
+        servers: &[ServerId],
+        call: &DataCall,
+        bytes: Option<&Arc<[u8]>>,
+    ) -> Decide<Vec<DataResult>> {
         let slots = &mut self.context.data;
         let mut results = Vec::with_capacity(servers.len());
         for server in servers {
@@ -734,7 +746,8 @@ impl<'a> View<'a> {
                 Some(slot) => results.push(slot.result.clone()),
                 None => {
                     let call = call.clone();
-                    slots.push(DataSlot { server: *server, chunk, call, sent: None, result: None });
+                    let bytes = bytes.cloned();
+                    slots.push(DataSlot { server: *server, chunk, call, sent: None, bytes, result: None });
                     results.push(None);
                 }
             }

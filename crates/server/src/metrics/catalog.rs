@@ -139,6 +139,8 @@ metrics! {
             "Bytes of sealed chunks: live, which files refer to; dead, which none does; lacking, to be copied; compacting, to be kept.";
         CHUNKS_COPIED: Counter "bearing_chunks_copied_bytes_total", "Bytes of chunks that were copied again, for a copy that was lost.";
         CHUNKS_REMOVED: Counter "bearing_chunks_removed_total", "Chunks that were removed.";
+        CHECKPOINTS: Counter "bearing_checkpoints_total", "Checkpoints of tablets that were stored on data servers.";
+        CHECKPOINT_FAILURES: Counter "bearing_checkpoint_failures_total", "Checkpoints that came to nothing, and were begun anew later.";
         DISK_FREE: Gauge "bearing_disk_free_bytes", "What is free of the metadata server's disk.";
         DISK_SIZE: Gauge "bearing_disk_bytes", "How large that disk is.";
     }

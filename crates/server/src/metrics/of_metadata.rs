@@ -107,6 +107,8 @@ pub fn show_counters(page: &mut Page, counters: &Counters) {
     page.count(&SWAPPED_OUT, [], counters.swapped_out);
     page.count(&CHUNKS_COPIED, [], counters.copied_bytes);
     page.count(&CHUNKS_REMOVED, [], counters.chunks_removed);
+    page.count(&CHECKPOINTS, [], counters.checkpoints);
+    page.count(&CHECKPOINT_FAILURES, [], counters.checkpoint_failures);
 }
 
 /// Shows what the machine holds.

@@ -197,6 +197,7 @@ impl Files {
         node: NodeId,
         piece: &Piece,
         last_name: Option<&(NodeId, Name)>,
+        written: Wall,
     ) -> Option<FrameOwner> {
         let file = self.files.get(&node)?;
         let (parent, name) = match last_name {
@@ -205,13 +206,14 @@ impl Files {
         };
         let attributes = &file.attributes;
         let start = piece.range.start;
-        let file_offset = match file.buffered {
+        let is_guess = matches!(file.buffered, Buffered::Appended) && piece.stored.is_none();
+        let file_offset = match is_guess {
             // A guess: the home says it when the extent is committed.
-            Buffered::Appended if piece.stored.is_none() => {
+            true => {
                 let before = start - file.flushing.start().unwrap_or(start);
                 attributes.size.saturating_add(before)
             }
-            Buffered::Placed | Buffered::Appended => start,
+            false => start,
         };
         Some(FrameOwner {
             node,
@@ -223,6 +225,8 @@ impl Files {
             mode: attributes.mode,
             uid: attributes.uid,
             gid: attributes.gid,
+            written,
+            is_guess,
         })
     }
 

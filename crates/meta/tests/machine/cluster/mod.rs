@@ -392,7 +392,7 @@ impl Cluster {
                     *self.ring_messages.entry(id).or_default() += 1;
                     self.events.push_back((to, Event::Ring(id, message)));
                 }
-                Command::Data(server, request) => {
+                Command::Data(server, request, _) => {
                     let overheard_by = self.overheard_by.filter(|other| *other != server);
                     for server in overheard_by.into_iter().chain([server]) {
                         if let Some(result) = (self.data)(server, &request) {

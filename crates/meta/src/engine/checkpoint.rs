@@ -1,0 +1,191 @@
+//! Checkpoints of tablets: what a tablet has goes to data servers every few minutes, so that a cluster that
+//! has lost all its metadata servers' disks is recovered from data servers alone.
+
+use crate::decide::{CheckpointOutcome, CheckpointStep, JobWork};
+use crate::engine::machine::MetaServer;
+use crate::event::{Command, LoadResult, LoadTicket, Note};
+use crate::mutant::Mutant;
+use crate::record::{CheckpointHeader, KEYS_END};
+use crate::replication::part_of;
+use crate::tablet::{Draft, NextStep, Phase, Stage, Tablet};
+use bearing_proto::tablets::CheckpointView;
+use bearing_seams::KeyRange;
+use bearing_types::{Mono, Now, Position};
+
+/// Tablets of one server whose checkpoints are written at the same time.
+const WRITING_MAX: usize = 2;
+/// Of the interval, this part passes before one that failed is tried again.
+const AGAIN_PART: u32 = 10;
+
+impl MetaServer {
+    /// An operator wants all of them now.
+    pub(crate) fn ask_checkpoints(&mut self) {
+        self.tablets.values_mut().for_each(|tablet| tablet.checkpoint.asked = true);
+    }
+
+    /// Begins what is due in a tablet.
+    pub(crate) fn tend_checkpoint(&mut self, now: Now, start: Position) {
+        let writing = self.tablets.values().filter(|tablet| tablet.checkpoint.draft.is_some());
+        let is_crowded = writing.count() >= WRITING_MAX;
+        let Some(tablet) = self.tablets.get(&start) else { return };
+        let state = &tablet.checkpoint;
+        if state.stage != Stage::Idle || !matches!(tablet.phase, Phase::Serving) {
+            return;
+        }
+        let is_bad = |server, chunk| {
+            self.health.is_lost(server) || self.health.leaves(server) || self.health.is_damaged(server, chunk)
+        };
+        let mut held =
+            state.chunks.iter().flat_map(|held| held.servers.iter().map(|server| (*server, held.chunk)));
+        let changed = || state.recorded != Some(tablet.log.last());
+        // The records of this epoch come first: a checkpoint has nothing that is not committed.
+        let ready = !is_crowded && tablet.log.committed() >= tablet.log.begun();
+        let due = now.mono >= state.due && (changed() || held.any(|(server, chunk)| is_bad(server, chunk)));
+        let step = match (state.asked || due, state.has_former && now.mono >= state.due) {
+            (true, _) if ready => CheckpointStep::Open { anew: true },
+            (_, true) => CheckpointStep::Remove,
+            _ => return,
+        };
+        self.checkpoint_job(now, start, step);
+    }
+
+    fn checkpoint_job(&mut self, now: Now, start: Position, step: CheckpointStep) {
+        if let Some(tablet) = self.tablets.get_mut(&start) {
+            tablet.checkpoint.stage = Stage::Working;
+            self.new_job(start, JobWork::Checkpoint(step), now);
+        }
+    }
+
+    /// A step could not be done.
+    pub(crate) fn checkpoint_failed(&mut self, now: Mono, start: Position) {
+        let pause = self.config.checkpoint_interval / AGAIN_PART;
+        if let Some(tablet) = self.tablets.get_mut(&start) {
+            tablet.log.tail = None;
+            self.counters.checkpoint_failures += u64::from(tablet.checkpoint.draft.is_some());
+            tablet.checkpoint.give_up(now, pause);
+        }
+    }
+
+    /// A step is through.
+    pub(crate) fn on_checkpoint(
+        &mut self,
+        now: Now,
+        start: Position,
+        (step, outcome): (CheckpointStep, CheckpointOutcome),
+        out: &mut Vec<Command>,
+    ) {
+        let interval = self.config.checkpoint_interval;
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let state = &mut tablet.checkpoint;
+        match outcome {
+            CheckpointOutcome::Opened(chunk) => match &mut state.draft {
+                Some(draft) => draft.goes_on_in(chunk),
+                None => {
+                    let (serial, block, epoch) = (tablet.serial, tablet.block, tablet.log.epoch());
+                    let header = CheckpointHeader { serial, block, epoch, at: now.wall };
+                    (state.draft, state.asked) = (Some(Draft::begin(&header, chunk)), false);
+                    tablet.log.begin_tail(out);
+                    out.push(Command::Note(Note::Step("checkpoint begun")));
+                }
+            },
+            CheckpointOutcome::Written => {
+                if let (Some(draft), CheckpointStep::Write { frame, .. }) = (&mut state.draft, step) {
+                    draft.wrote(frame.len() as u64);
+                }
+            }
+            CheckpointOutcome::Sealed => {
+                let Some(draft) = &state.draft else { return };
+                let step = match draft.end.filter(|_| draft.is_written()) {
+                    Some(index) => CheckpointStep::Record { index, at: draft.at },
+                    None => CheckpointStep::Open { anew: false },
+                };
+                return self.checkpoint_job(now, start, step);
+            }
+            CheckpointOutcome::Recorded => {
+                if let Some(draft) = state.draft.take()
+                    && let Some(index) = draft.end
+                {
+                    state.whole = Some(CheckpointView { index, at: draft.at });
+                    state.chunks = draft.chunks;
+                }
+                (state.due, state.recorded) = (now.mono.after(interval), Some(tablet.log.last()));
+                self.counters.checkpoints += 1;
+                out.push(Command::Note(Note::Step("checkpoint stored")));
+                return self.checkpoint_job(now, start, CheckpointStep::Remove);
+            }
+            CheckpointOutcome::Removed { left } => {
+                // What that wrote is nothing new.
+                if state.recorded.is_some_and(|recorded| recorded.next() == tablet.log.last()) {
+                    state.recorded = Some(tablet.log.last());
+                }
+                (state.stage, state.has_former) = (Stage::Idle, left);
+                return;
+            }
+            CheckpointOutcome::Failed => {
+                out.push(Command::Note(Note::Step("checkpoint failed")));
+                return self.checkpoint_failed(now.mono, start);
+            }
+        }
+        self.go_on_with_checkpoint(now, start, out);
+    }
+
+    /// What follows what is written.
+    fn go_on_with_checkpoint(&mut self, now: Now, start: Position, out: &mut Vec<Command>) {
+        let ticket = LoadTicket(self.next_load);
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let Some(draft) = &tablet.checkpoint.draft else { return };
+        let Some(chunk) = draft.chunks.last().cloned() else { return };
+        let step = match draft.next((tablet.serial, tablet.block.start())) {
+            NextStep::Write(frame) => CheckpointStep::Write { chunk, offset: draft.offset, frame },
+            NextStep::Seal => CheckpointStep::Seal { chunk, length: draft.offset },
+            NextStep::Read => {
+                self.next_load += 1;
+                // The store gets all that is committed by now, and the part has it: nothing older may follow
+                // that, so entries up to there go first.
+                let planted = self.config.planted(Mutant::CheckpointWithoutTail);
+                let (as_of, tail) = tablet.log.applied_tail(out);
+                let Some(draft) = &mut tablet.checkpoint.draft else { return };
+                tail.into_iter().filter(|_| !planted).for_each(|entry| draft.push(&entry));
+                draft.as_of = (as_of, now.wall);
+                let mut from = draft.after.clone().unwrap_or_default();
+                if draft.after.is_some() {
+                    from.push(0);
+                }
+                let range =
+                    (KeyRange { start: from, end: Some(KEYS_END.to_vec()) }, self.config.copy_pairs_max);
+                tablet.checkpoint.stage = Stage::Reading(ticket);
+                let tablet = tablet.serial;
+                return out.push(Command::Load { ticket, tablet, keys: Vec::new(), ranges: vec![range] });
+            }
+        };
+        self.checkpoint_job(now, start, step);
+    }
+
+    /// The tablet whose checkpoint waits for a load.
+    pub(crate) fn start_of_checkpoint_load(&self, ticket: LoadTicket) -> Option<Position> {
+        let reads = |tablet: &Tablet| tablet.checkpoint.stage == Stage::Reading(ticket);
+        self.tablets.iter().find(|(_, tablet)| reads(tablet)).map(|(start, _)| *start)
+    }
+
+    /// A part of a tablet was read.
+    pub(crate) fn on_checkpoint_load(
+        &mut self,
+        now: Now,
+        start: Position,
+        loaded: &mut LoadResult,
+        out: &mut Vec<Command>,
+    ) {
+        let count_max = self.config.copy_pairs_max;
+        let Some(tablet) = self.tablets.get_mut(&start) else { return };
+        let Some(draft) = &mut tablet.checkpoint.draft else { return };
+        let pairs = loaded.ranges.pop().unwrap_or_default();
+        let part = part_of(pairs, count_max, draft.after.is_none());
+        draft.push(&part.entry);
+        if part.last {
+            draft.finish();
+            tablet.log.tail = None;
+        }
+        draft.after = part.last_key.or(draft.after.take());
+        self.go_on_with_checkpoint(now, start, out);
+    }
+}
