@@ -10,6 +10,7 @@ use crate::voice::{log_to_stderr, say};
 use crate::{connect, guard, sessions};
 use anyhow::{Context, Result, bail};
 use bearing_fuse::{Options, mount_blocking};
+use bearing_mount::Consistency;
 use bearing_server::cluster::Layout;
 use bearing_server::state::Phase;
 use clap::Args;
@@ -39,7 +40,8 @@ pub struct Mount {
     #[arg(long, value_name = "FILE")]
     pub secret: Option<PathBuf>,
     /// Options as in mount(8): rw, ro, allow_other, owner_only, nonempty, suid, dev, locks=shared,
-    /// locks=local, locks=refused, nodelegate, noatime, trash=DAYS, threads=N, fsname=NAME
+    /// locks=local, locks=refused, nodelegate, consistency=linearizable, noatime, trash=DAYS, threads=N,
+    /// fsname=NAME
     #[arg(short, long, value_name = "OPTIONS", default_value = "")]
     pub options: String,
     /// Stay in the foreground; ctrl-c unmounts
@@ -105,6 +107,9 @@ fn mount_here(flags: &Mount, point: &Path, options: &Options) -> Result<()> {
     report(Phase::Starting)?;
     let mut config = connect::config(&flags.cluster, flags.secret.as_deref())?;
     config.delegates = options.delegates;
+    if options.linearizable {
+        config.consistency = Consistency::Linearizable;
+    }
     config.description = Some(sessions::description(Some(point)));
     config.access_times = options.access_times;
     let mount = connect::connect_as(&flags.cluster, &config)?;

@@ -12,7 +12,7 @@ use bearing_proto::coordinator::AskCall;
 use bearing_proto::tablets::{CheckpointView, TabletRole, TabletsView};
 use bearing_server::cluster::{Cluster, Layout};
 use bearing_server::recover::{Recovery, scan};
-use bearing_types::{NodeId, TabletSerial};
+use bearing_types::{LogIndex, NodeId, TabletSerial};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ Examples:
   bearing recover metadata --dry-run            says what would come back, and what not;
                                                 also of a cluster that has lost nothing
   bearing recover metadata
-  bearing recover metadata --scan host2.scan --scan host3.scan";
+  bearing recover metadata --scan host2.scan --scan host3.scan --without data-4";
 
 /// `recover checkpoint`.
 #[derive(Args, Clone, Debug)]
@@ -98,6 +98,9 @@ pub struct Metadata {
     /// What `bearing recover scan` wrote on another host; may be given more than once
     #[arg(long, value_name = "FILE")]
     pub scan: Vec<PathBuf>,
+    /// A server whose disk is lost, such as data-3; may be given more than once
+    #[arg(long, value_name = "SERVER")]
+    pub without: Vec<String>,
     /// Only say what would come back
     #[arg(long)]
     pub dry_run: bool,
@@ -137,12 +140,18 @@ fn checkpoint(flags: &Checkpoint) -> Result<()> {
     let cluster = ask::current(&layout, &Cluster::read(&layout.cluster_file())?, ANSWER_PATIENCE);
     let began = Clock.mono();
     let count = ask::tablets(&layout, &cluster, ANSWER_PATIENCE)?.1.len();
-    let before = checkpoints(&layout, &cluster, &AskCall::Checkpoint);
+    // As of what they had when they were asked.
+    let asked = owned(&layout, &cluster, &AskCall::Checkpoint);
+    let wanted: BTreeMap<TabletSerial, LogIndex> =
+        asked.into_iter().map(|(serial, committed, _)| (serial, committed)).collect();
     let (mut stored, mut news) = (0, Clock.mono());
     loop {
-        let now = checkpoints(&layout, &cluster, &AskCall::Tablets);
-        let is_new = |(serial, at): &(&TabletSerial, &CheckpointView)| before.get(serial) != Some(at);
-        let done = now.iter().filter(is_new).count();
+        let now = owned(&layout, &cluster, &AskCall::Tablets).into_iter();
+        let is_done = |(serial, _, stored): &(TabletSerial, LogIndex, Option<CheckpointView>)| {
+            let wanted = wanted.get(serial).copied().unwrap_or(LogIndex::ZERO);
+            stored.is_some_and(|stored| stored.index >= wanted)
+        };
+        let done = now.filter(is_done).count();
         if done > stored {
             (stored, news) = (done, Clock.mono());
         }
@@ -165,13 +174,17 @@ fn checkpoint(flags: &Checkpoint) -> Result<()> {
     Ok(())
 }
 
-/// The newest checkpoint of each tablet, as far as owners answer.
-fn checkpoints(layout: &Layout, cluster: &Cluster, call: &AskCall) -> BTreeMap<TabletSerial, CheckpointView> {
+/// Each tablet, up to where all is committed, and its newest checkpoint, as far as owners answer.
+fn owned(
+    layout: &Layout,
+    cluster: &Cluster,
+    call: &AskCall,
+) -> Vec<(TabletSerial, LogIndex, Option<CheckpointView>)> {
     let told = ask::each(layout, &cluster.metadata_addresses(), call, ANSWER_PATIENCE);
     let views: Vec<TabletsView> = told.into_iter().filter_map(|told| told.and_then(view).ok()).collect();
     let tablets = views.into_iter().flat_map(|view| view.tablets);
     let owned = tablets.filter_map(|tablet| match tablet.role {
-        TabletRole::Owner(owner) => Some((tablet.serial, owner.checkpoint?)),
+        TabletRole::Owner(owner) => Some((tablet.serial, tablet.committed, owner.checkpoint)),
         TabletRole::Copy { .. } => None,
     });
     owned.collect()
@@ -210,6 +223,7 @@ struct Recovered {
     changed: Vec<String>,
     lost: Vec<NotAsItWas>,
     tablets_without_checkpoint: usize,
+    checkpoints_not_readable: usize,
     stored_in: Option<String>,
 }
 
@@ -223,7 +237,7 @@ struct NotAsItWas {
 fn metadata(flags: &Metadata) -> Result<()> {
     let layout = flags.directory.layout()?;
     let cluster = Cluster::read(&layout.cluster_file())?;
-    let mut recovery = Recovery::begin(&layout, &cluster, flags.dry_run)?;
+    let mut recovery = Recovery::begin(&layout, &cluster)?;
     let mut found = scan_here(&layout, &cluster)?;
     for path in &flags.scan {
         let bytes = fs::read(path).with_context(|| format!("read {}", path.display()))?;
@@ -235,6 +249,7 @@ fn metadata(flags: &Metadata) -> Result<()> {
             ))
         })?);
     }
+    recovery.refuse_if_incomplete(&found, &flags.without, flags.dry_run)?;
     if found.chunks.is_empty() {
         bail!(
             "no data server of {} holds a single chunk: nothing can be recovered; bring what other hosts hold with --scan",
@@ -275,6 +290,7 @@ fn recovered(report: &Report, stored_in: Option<String>) -> Recovered {
         changed: paths(&report.changed),
         lost: lost.collect(),
         tablets_without_checkpoint: report.tablets_without.len(),
+        checkpoints_not_readable: report.unread.len(),
         stored_in,
     }
 }
@@ -289,6 +305,12 @@ fn tell(report: &Report, owner: Option<&str>, layout: &Layout) -> Result<()> {
         say!(
             "no checkpoint was found of {} tablets: of what lay there only files with bytes come back",
             report.tablets_without.len()
+        )?;
+    }
+    if !report.unread.is_empty() {
+        say!(
+            "{} checkpoints that were found cannot be read: they are damaged, or of another version",
+            report.unread.len()
         )?;
     }
     let list = |what: &str, lines: Vec<String>| -> Result<()> {

@@ -42,6 +42,7 @@ fn the_space_of_removed_files_comes_back_although_another_one_lies_between_them(
     cluster.down().ok();
     for daemon in ["metadata-1", "metadata-2"] {
         set(&cluster, daemon, "chunk_look_after_s", 1);
+        set(&cluster, daemon, "checkpoint_interval_s", 1);
     }
     cluster.up(&[]).ok();
     // One client, so one chunk, in which the file that stays is neither the first nor the last.

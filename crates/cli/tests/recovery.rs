@@ -165,7 +165,7 @@ fn all_metadata_comes_back_from_data_servers_and_what_does_not_is_listed() {
 
     // As long as there is any metadata, nothing is written over it; but it may be rehearsed.
     let refused = bearing(&["recover", "metadata", "--dir", &dir]).refused(1);
-    assert!(refused.contains("metadata-1 has metadata"), "{refused}");
+    assert!(refused.contains("metadata is still on metadata-1, metadata-2"), "{refused}");
     let rehearsed = bearing(&["recover", "metadata", "--dir", &dir, "--dry-run"]).ok();
     assert!(
         rehearsed.contains("would be recovered") && rehearsed.contains("nothing was changed"),
@@ -181,6 +181,8 @@ fn all_metadata_comes_back_from_data_servers_and_what_does_not_is_listed() {
     bearing(&["recover", "scan", "--dir", &dir, "--to", &scan]).ok();
     let (chunks, aside) = (Path::new(&dir).join("data-2/chunks"), Path::new(&dir).join("data-2/aside"));
     fs::rename(&chunks, &aside).unwrap();
+    let refused = bearing(&["recover", "metadata", "--dir", &dir]).refused(1);
+    assert!(refused.contains("what data-2 hold") && refused.contains("--without"), "{refused}");
     let told = bearing(&["recover", "metadata", "--dir", &dir, "--scan", &scan, "--json"]).ok();
     fs::rename(&aside, &chunks).unwrap();
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();

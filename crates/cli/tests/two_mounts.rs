@@ -172,3 +172,35 @@ set +e; wait $command; code=$?; set -e; test $code = 143
 timeout 1 rm -r $first/held";
     mounts.run(script).ok();
 }
+
+/// Appends through one mount, and reads each piece through an open file of the other as soon as it is stored.
+const FOLLOW: &str = "
+import os, sys
+log = os.open(sys.argv[1] + '/log', os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+tail = os.open(sys.argv[2] + '/log', os.O_RDONLY)
+at, late = 0, 0
+for number in range(300):
+    line = b'%d %s\\n' % (number, b'x' * (number * 37 % 5000))
+    assert os.write(log, line) == len(line)
+    os.fsync(log)
+    size = os.fstat(tail).st_size
+    read = os.pread(tail, 8192, at)
+    late += size != at + len(line) or read != line
+    at += len(line)
+print('late', late)
+";
+
+#[test]
+fn a_linearizable_mount_reads_every_append_that_was_stored_before() {
+    if !can_mount() {
+        return;
+    }
+    let twice = Twice::new("linearizable", "consistency=linearizable");
+    std::fs::write(twice.cluster.root().join("follow.py"), FOLLOW).unwrap();
+    let told = twice.run("python3 $root/follow.py $first $second").ok();
+    assert_eq!(told.trim(), "late 0");
+    // It is seen in what the mount says of itself, and a wrong word is refused.
+    let refused =
+        bearing(&["mount", "-o", "consistency=strict", &twice.cluster.dir(), "/nowhere"]).refused(2);
+    assert!(refused.contains("consistency=linearizable"), "{refused}");
+}

@@ -49,6 +49,8 @@ pub(crate) struct Bridge {
     pub lockers: Lockers,
     /// What is removed goes there.
     pub trash: Option<Arc<Trash>>,
+    /// The kernel keeps no bytes of files.
+    pub linearizable: bool,
 }
 
 impl Bridge {
@@ -61,7 +63,13 @@ impl Bridge {
             directories: Directories::default(),
             lockers: Lockers::default(),
             trash: None,
+            linearizable: false,
         }
+    }
+
+    /// The same where the kernel keeps no bytes of files: another client may be writing them.
+    pub fn with_consistency(self, linearizable: bool) -> Bridge {
+        Bridge { linearizable, ..self }
     }
 
     /// The same with a trash.

@@ -104,7 +104,7 @@ impl Bridge {
         if self.inodes.opened(number, found.attributes.version) == Pages::Keep {
             answer |= FopenFlags::FOPEN_KEEP_CACHE;
         }
-        if has(flags, libc::O_APPEND) {
+        if has(flags, libc::O_APPEND) || self.linearizable {
             answer |= FopenFlags::FOPEN_DIRECT_IO;
         }
         let open = File { file, number, flags, written: AtomicU64::new(0), settled: AtomicU64::new(0) };

@@ -95,7 +95,7 @@ pub(crate) fn start(
     let root = caller.found(Operation::Root).map_err(MountError::Root)?.node;
     let gate = Arc::new(Gate::default());
     let trash = options.trash_days.map(|days| Arc::new(Trash::new(caller.clone(), root, days)));
-    let bridge = Bridge::new(caller, root).with_trash(trash.clone());
+    let bridge = Bridge::new(caller, root).with_trash(trash.clone()).with_consistency(options.linearizable);
     let requests = Requests::new(bridge, gate.clone(), options.locks);
     let kernel_error = |source| MountError::Kernel { point: point.clone(), source };
     let session = Session::new(requests, &point, &options.config()).map_err(kernel_error)?;

@@ -73,6 +73,8 @@ pub struct Options {
     pub devices: Trusted,
     /// Whether to ask for directories that only this mount changes, and decide in them without asking.
     pub delegates: bool,
+    /// Whether every read sees what was stored before it began, also of what others are writing.
+    pub linearizable: bool,
     /// Whether reads are noted as times of access (`relatime`).
     pub access_times: bool,
     /// What is removed through the mount is kept for so many days in `/.bearing-trash`; `None`: it is gone.
@@ -89,7 +91,7 @@ pub enum OptionError {
     /// Nobody knows it.
     #[error(
         "mount option `{0}` is not known; there are: rw, ro, allow_other, owner_only, locks=shared, locks=local, locks=refused, nonempty, suid, \
-         nosuid, dev, nodev, delegate, nodelegate, relatime, noatime, trash=DAYS, notrash, threads=N, fsname=NAME"
+         nosuid, dev, nodev, delegate, nodelegate, consistency=close-to-open, consistency=linearizable, relatime, noatime, trash=DAYS, notrash, threads=N, fsname=NAME"
     )]
     Unknown(String),
     /// Its value makes no sense.
@@ -117,6 +119,7 @@ impl Options {
             set_user_id: Trusted::No,
             devices: Trusted::No,
             delegates: true,
+            linearizable: false,
             access_times: true,
             trash_days: None,
             // A thread waits while its operation is under way, so there are more than cores.
@@ -149,6 +152,8 @@ impl Options {
             "nodev" => self.devices = Trusted::No,
             "delegate" => self.delegates = true,
             "nodelegate" => self.delegates = false,
+            "consistency=close-to-open" => self.linearizable = false,
+            "consistency=linearizable" => self.linearizable = true,
             "relatime" => self.access_times = true,
             "noatime" => self.access_times = false,
             "notrash" => self.trash_days = None,
@@ -209,9 +214,10 @@ impl fmt::Display for Options {
             either(self.access_times, "relatime", "noatime"),
         ];
         let hides = either(self.occupied == Occupied::Hide, ",nonempty", "");
+        let consistency = either(self.linearizable, ",consistency=linearizable", "");
         let trash = self.trash_days.map(|days| format!(",trash={days}")).unwrap_or_default();
         let source = if self.source == SOURCE { String::new() } else { format!(",fsname={}", self.source) };
-        write!(f, "{}{hides}{trash},threads={}{source}", words.join(","), self.threads)
+        write!(f, "{}{consistency}{hides}{trash},threads={}{source}", words.join(","), self.threads)
     }
 }
 

@@ -32,7 +32,7 @@ pub use bearing_proto::enrolment::Enrolment;
 pub use bearing_proto::keys::Key;
 pub use bearing_proto::sessions::SessionDescription;
 pub use caller::{Caller, into_found};
-pub use config::MountConfig;
+pub use config::{Consistency, MountConfig};
 pub use kernel_cache::KernelCache;
 pub use mount::{ConnectError, Mount, MountCounters};
 pub use probe::Seen;

@@ -162,7 +162,8 @@ impl Mount {
     /// Connects: opens a session and reads the root directory.
     pub fn connect(config: &MountConfig) -> Result<Mount, ConnectError> {
         let client = ClientConfig {
-            directory_ttl: config.directory_ttl,
+            directory_ttl: config.consistency.lateness(),
+            file_ttl: config.consistency.lateness(),
             delegates: config.delegates,
             description: config.description.clone(),
             access_times: config.access_times,

@@ -14,9 +14,9 @@ use bearing_engines_local::{FileChunkLog, FileTabletLog, FjallStore, RedbCoordin
 use bearing_env::Clock;
 use bearing_meta::recovery::{Found, Rebuilt, Shape, rebuild, scan_chunk};
 use bearing_placement::{Seat, Tablet};
-use bearing_proto::client::{FilesystemRecord, ServerKind};
+use bearing_proto::client::{FilesystemRecord, ServerEntry, ServerKind};
 use bearing_proto::coordinator::{
-    FILESYSTEM_KEY, SWAP_MAX, TABLET_PREFIX, decode_register, encode_register, tablet_key,
+    FILESYSTEM_KEY, SERVER_PREFIX, SWAP_MAX, TABLET_PREFIX, decode_register, encode_register, tablet_key,
 };
 use bearing_proto::disk::DISK_PREFIX;
 use bearing_seams::{Change, ChunkLog, Coordinator, Entry, RegisterChange, Store, Swap, TabletLog};
@@ -36,6 +36,8 @@ pub struct Recovery<'a> {
     registers: Box<dyn Coordinator>,
     filesystem: FilesystemRecord,
     tablets: Vec<(Entry, Tablet)>,
+    /// The cluster's servers.
+    servers: Vec<ServerId>,
     /// The metadata server that gets everything.
     owner: DaemonName,
 }
@@ -72,7 +74,8 @@ fn refuse_if_running(layout: &Layout, cluster: &Cluster) -> Result<(), StartErro
     Ok(())
 }
 
-/// Reads the data servers of a cluster that lie on this host. Each is told when it is through.
+/// Reads the data servers of a cluster that lie on this host, and looks whether its metadata servers have
+/// kept anything. Each data server is told when it is through.
 pub fn scan(
     layout: &Layout,
     cluster: &Cluster,
@@ -80,10 +83,12 @@ pub fn scan(
     mut told: impl FnMut(DaemonName, usize),
 ) -> Result<(), StartError> {
     refuse_if_running(layout, cluster)?;
+    for name in here(layout, ServerKind::Metadata) {
+        found.servers.insert(name.server(), has_kept(layout, name));
+    }
     for name in here(layout, ServerKind::Data) {
         let path = layout.daemon(name).join("chunks");
         if !path.exists() {
-            told(name, 0);
             continue;
         }
         let mut log =
@@ -93,24 +98,17 @@ pub fn scan(
             scan_chunk(&mut log, name.server(), entry, found)
                 .map_err(StartError::engine("read the chunks"))?;
         }
+        found.servers.insert(name.server(), false);
         told(name, entries.len());
     }
     Ok(())
 }
 
 impl Recovery<'_> {
-    /// Looks whether there is anything to be recovered, and nothing in the way; for a rehearsal metadata
-    /// servers may have all that they had.
-    pub fn begin<'a>(
-        layout: &'a Layout,
-        cluster: &Cluster,
-        rehearse: bool,
-    ) -> Result<Recovery<'a>, StartError> {
+    /// Opens the registers: they say which tablets and servers there are.
+    pub fn begin<'a>(layout: &'a Layout, cluster: &Cluster) -> Result<Recovery<'a>, StartError> {
         refuse_if_running(layout, cluster)?;
         let metadata = here(layout, ServerKind::Metadata);
-        for name in metadata.iter().filter(|_| !rehearse) {
-            refuse_if_kept(layout, *name)?;
-        }
         let owner = *metadata.first().ok_or_else(|| {
             refused(format!(
                 "no metadata server lies in {}: run this where one does",
@@ -132,7 +130,49 @@ impl Recovery<'_> {
         };
         let tablets: Vec<(Entry, Tablet)> =
             found.present.into_iter().map(decode).collect::<Result<_, _>>()?;
-        Ok(Recovery { layout, registers, filesystem, tablets, owner })
+        let found = registers.changes(SERVER_PREFIX, 0).map_err(&failed)?.found;
+        let decode = |entry: Entry| match decode_register::<ServerEntry>(&entry.value) {
+            Ok(server) => Ok(server.server),
+            Err(error) => Err(refused(format!("{} {error}", entry.key))),
+        };
+        let servers: Vec<ServerId> = found.present.into_iter().map(decode).collect::<Result<_, _>>()?;
+        Ok(Recovery { layout, registers, filesystem, tablets, servers, owner })
+    }
+
+    /// Whether every server of the cluster was looked at, or is said to be lost, and none has kept metadata:
+    /// that is newer than any checkpoint. For a rehearsal it may have.
+    pub fn refuse_if_incomplete(
+        &self,
+        found: &Found,
+        lost: &[String],
+        rehearse: bool,
+    ) -> Result<(), StartError> {
+        let names = |servers: Vec<ServerId>| -> Vec<String> {
+            servers.into_iter().map(|server| DaemonName::of(server).to_string()).collect()
+        };
+        let stored = |server: &&ServerId| {
+            matches!(DaemonName::of(**server).kind, ServerKind::Metadata | ServerKind::Data)
+        };
+        let unseen = self.servers.iter().filter(stored).filter(|server| !found.servers.contains_key(server));
+        let mut unseen = names(unseen.copied().collect());
+        unseen.retain(|name| !lost.contains(name));
+        if !unseen.is_empty() {
+            return Err(refused(format!(
+                "what {} hold is not known: bring what `bearing recover scan` writes on their hosts with --scan FILE; or say that their disks \
+                 are lost, with --without NAME for each: what only they hold is lost then",
+                unseen.join(", ")
+            )));
+        }
+        let kept = found.servers.iter().filter(|(_, kept)| **kept).map(|(server, _)| *server);
+        let kept = names(kept.collect());
+        if !kept.is_empty() && !rehearse {
+            return Err(refused(format!(
+                "metadata is still on {}, and newer than any checkpoint; a cluster that has one metadata server left needs no recovery: start it with \
+                 `bearing up`. If what is there is of no use any more, move store and tablet-log away there, and try again",
+                kept.join(", ")
+            )));
+        }
+        Ok(())
     }
 
     /// Makes everything anew, in memory.
@@ -217,32 +257,25 @@ impl Recovery<'_> {
     }
 }
 
-/// What a metadata server has is newer than any checkpoint: it is not overwritten.
-fn refuse_if_kept(layout: &Layout, name: DaemonName) -> Result<(), StartError> {
+/// Whether a metadata server has anything, readable or not.
+fn has_kept(layout: &Layout, name: DaemonName) -> bool {
     let directory = layout.daemon(name);
     let (store, log) = (directory.join("store"), directory.join("tablet-log"));
     let mut kept = false;
     if store.exists() {
         let store = FjallStore::open(&store, &STORE_CONTENTS);
-        let store = store.and_then(|mut store| {
+        let tablets = store.and_then(|mut store| {
             let tablets = store.tablets()?;
             store.close()?;
             Ok(tablets)
         });
-        kept |= store.map_or(true, |tablets| !tablets.is_empty());
+        kept |= tablets.map_or(true, |tablets| !tablets.is_empty());
     }
     if log.exists() {
         let log = FileTabletLog::open(&log, &LOG_CONTENTS);
         kept |= log.and_then(|mut log| log.read(None, 1)).map_or(true, |records| !records.is_empty());
     }
-    if kept {
-        return Err(refused(format!(
-            "{name} has metadata in {}, which is newer than any checkpoint; a cluster that has one metadata server left needs no recovery: \
-             start it with `bearing up`. If what is there is of no use any more, move store and tablet-log away, and try again",
-            directory.display()
-        )));
-    }
-    Ok(())
+    kept
 }
 
 fn remove(path: &PathBuf) -> Result<(), StartError> {

@@ -13,8 +13,8 @@ use bearing_proto::tablets::TabletRole;
 use bearing_types::{ChunkId, NodeId, ServerId, TabletSerial, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Longer than a frame may be older than what says whose it is.
-const QUIET: u64 = 3 * SECOND;
+/// Longer than bytes may wait until their file takes them.
+const QUIET: u64 = 11 * SECOND;
 /// So long it may take until all checkpoints are stored.
 const STORED_WITHIN: u64 = 120 * SECOND;
 

@@ -144,6 +144,9 @@ impl Planner<'_> {
         let reachable = |server: &ServerId| {
             self.health.is_unknown(*server) || (self.health.answers(*server) && !self.health.is_lost(*server))
         };
+        if record.deleting && self.is_kept(record) {
+            return None;
+        }
         if record.deleting {
             let holders = holders(record);
             return (holders.is_empty() || holders.iter().any(reachable)).then_some(Need::Remove);
@@ -169,6 +172,13 @@ impl Planner<'_> {
             return Some(Need::Forget);
         }
         self.wanted_besides(chunk, record)
+    }
+
+    /// Whether checkpoints of metadata may say yet that something lies in a chunk whose content was moved: it
+    /// is kept until there are newer ones of all tablets, where room is not short.
+    fn is_kept(&self, record: &ChunkRecord) -> bool {
+        let kept = self.config.checkpoint_interval * KEPT_INTERVALS;
+        record.moved.is_some_and(|moved| self.now < moved.after(kept)) && !self.health.is_room_short()
     }
 
     /// What a sealed chunk needs besides its removal at former servers.
@@ -238,6 +248,9 @@ impl Planner<'_> {
 pub(crate) fn is_past_saving(record: &ChunkRecord) -> bool {
     record.scanned.is_some() && record.live_frame_bytes == 0 && !record.deleting
 }
+
+/// Within so many intervals every tablet has stored another checkpoint.
+const KEPT_INTERVALS: u32 = 2;
 
 /// What was past saving is scanned again after so long: somebody who has it may be back.
 pub(crate) const SAVE_AGAIN: Duration = Duration::from_secs(600);

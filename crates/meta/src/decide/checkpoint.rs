@@ -42,8 +42,8 @@ pub(crate) enum CheckpointOutcome {
     Sealed,
     /// It is recorded.
     Recorded,
-    /// Whether anything is left.
-    Removed { left: bool },
+    /// Whether anything is left, and whether that was logged.
+    Removed { left: bool, logged: bool },
     /// A data server refused or was silent.
     Failed,
 }
@@ -142,9 +142,9 @@ fn remove(view: &mut View) -> Decide<CheckpointOutcome> {
     }
     record.former.retain(|chunk| !chunk.servers.is_empty());
     let left = !record.former.is_empty();
-    let before = read(view)?;
-    if record != before {
+    let logged = record != read(view)?;
+    if logged {
         keep(view, record);
     }
-    Ok(CheckpointOutcome::Removed { left })
+    Ok(CheckpointOutcome::Removed { left, logged })
 }

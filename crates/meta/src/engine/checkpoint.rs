@@ -16,6 +16,8 @@ use bearing_types::{Mono, Now, Position};
 const WRITING_MAX: usize = 2;
 /// Of the interval, this part passes before one that failed is tried again.
 const AGAIN_PART: u32 = 10;
+/// A step that a data server refuses, or does not answer, is repeated so often.
+const TRIES_MAX: u32 = 4;
 
 impl MetaServer {
     /// An operator wants all of them now.
@@ -37,9 +39,11 @@ impl MetaServer {
         };
         let mut held =
             state.chunks.iter().flat_map(|held| held.servers.iter().map(|server| (*server, held.chunk)));
-        let changed = || state.recorded != Some(tablet.log.last());
-        // The records of this epoch come first: a checkpoint has nothing that is not committed.
-        let ready = !is_crowded && tablet.log.committed() >= tablet.log.begun();
+        let changed = || !state.has_all_but_own(tablet.log.last());
+        // The records of this epoch come first: a checkpoint has nothing that is not committed. And with too
+        // few members nothing is.
+        let commits = !tablet.log.members.lack_some() && self.may_speak(tablet);
+        let ready = !is_crowded && commits && tablet.log.committed() >= tablet.log.begun();
         let due = now.mono >= state.due && (changed() || held.any(|(server, chunk)| is_bad(server, chunk)));
         let step = match (state.asked || due, state.has_former && now.mono >= state.due) {
             (true, _) if ready => CheckpointStep::Open { anew: true },
@@ -61,6 +65,7 @@ impl MetaServer {
         let pause = self.config.checkpoint_interval / AGAIN_PART;
         if let Some(tablet) = self.tablets.get_mut(&start) {
             tablet.log.tail = None;
+            tablet.exit.drop_bytes();
             self.counters.checkpoint_failures += u64::from(tablet.checkpoint.draft.is_some());
             tablet.checkpoint.give_up(now, pause);
         }
@@ -77,13 +82,20 @@ impl MetaServer {
         let interval = self.config.checkpoint_interval;
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let state = &mut tablet.checkpoint;
+        if outcome != CheckpointOutcome::Failed {
+            state.tries = 0;
+        }
         match outcome {
             CheckpointOutcome::Opened(chunk) => match &mut state.draft {
-                Some(draft) => draft.goes_on_in(chunk),
+                Some(draft) => {
+                    draft.goes_on_in(chunk);
+                    (state.opened, state.own) = (tablet.log.last(), state.own + 1);
+                }
                 None => {
                     let (serial, block, epoch) = (tablet.serial, tablet.block, tablet.log.epoch());
                     let header = CheckpointHeader { serial, block, epoch, at: now.wall };
                     (state.draft, state.asked) = (Some(Draft::begin(&header, chunk)), false);
+                    state.opened = tablet.log.last();
                     tablet.log.begin_tail(out);
                     out.push(Command::Note(Note::Step("checkpoint begun")));
                 }
@@ -108,18 +120,21 @@ impl MetaServer {
                     state.whole = Some(CheckpointView { index, at: draft.at });
                     state.chunks = draft.chunks;
                 }
-                (state.due, state.recorded) = (now.mono.after(interval), Some(tablet.log.last()));
+                state.due = now.mono.after(interval);
+                state.own += 1;
                 self.counters.checkpoints += 1;
                 out.push(Command::Note(Note::Step("checkpoint stored")));
                 return self.checkpoint_job(now, start, CheckpointStep::Remove);
             }
-            CheckpointOutcome::Removed { left } => {
-                // What that wrote is nothing new.
-                if state.recorded.is_some_and(|recorded| recorded.next() == tablet.log.last()) {
-                    state.recorded = Some(tablet.log.last());
-                }
+            CheckpointOutcome::Removed { left, logged } => {
+                state.own += u64::from(logged);
                 (state.stage, state.has_former) = (Stage::Idle, left);
                 return;
+            }
+            // A step may be repeated: its answer may have been lost, or a disk slow.
+            CheckpointOutcome::Failed if state.tries < TRIES_MAX && state.draft.is_some() => {
+                state.tries += 1;
+                return self.checkpoint_job(now, start, step);
             }
             CheckpointOutcome::Failed => {
                 out.push(Command::Note(Note::Step("checkpoint failed")));
@@ -184,6 +199,9 @@ impl MetaServer {
         if part.last {
             draft.finish();
             tablet.log.tail = None;
+            // It may have been read before the entry was stable with which it was opened.
+            let opened = tablet.checkpoint.opened > draft.as_of.0;
+            tablet.checkpoint.own = u64::from(opened);
         }
         draft.after = part.last_key.or(draft.after.take());
         self.go_on_with_checkpoint(now, start, out);

@@ -101,9 +101,9 @@ impl MetaServer {
             && !self.is_damaged(now, start)
         {
             self.pause_teaching(now, start);
-        } else if let Some(start) = self.start_of_checkpoint_load(ticket)
-            && !self.is_damaged(now, start)
-        {
+        } else if let Some(start) = self.start_of_checkpoint_load(ticket) {
+            // Another member may have it; the checkpoint is begun anew in any case.
+            self.is_damaged(now, start);
             self.checkpoint_failed(now.mono, start);
         }
     }

@@ -141,12 +141,14 @@ const NO_PLACE: [u8; 1] = [0];
 const CHUNK_TAG: u8 = 4;
 /// How a reply's record begins.
 const REPLY_TAG: u8 = 9;
-/// What a chunk's record lacks from before damage within it was kept: there is none.
-const NO_HOLES: [u8; 1] = [0];
+/// What a chunk's record lacks from before it said when its content was moved: it was not.
+const NOT_MOVED: [u8; 1] = [0];
+/// What it lacks from before damage within it was kept: there is none, and that.
+const NO_HOLES: [u8; 2] = [0; 2];
 /// What it lacks from before writers said when they are done: it was not said, and that.
-const NOT_FINISHED: [u8; 2] = [0, 0];
+const NOT_FINISHED: [u8; 3] = [0; 3];
 /// What it lacks from before there was compaction: nothing kept, no target, none itself, and that.
-const NO_COMPACTION: [u8; 5] = [0, 0, 0, 0, 0];
+const NO_COMPACTION: [u8; 6] = [0; 6];
 
 /// A record of version 2.
 pub(crate) fn decode_v2(body: &[u8]) -> Result<Record, postcard::Error> {
@@ -174,7 +176,8 @@ pub(crate) fn decode_whole(body: &[u8]) -> Result<Record, postcard::Error> {
     match body.first() {
         _ if decoded.is_ok() => decoded,
         Some(&CHUNK_TAG) => {
-            with(&NO_HOLES).or_else(|_| with(&NOT_FINISHED)).or_else(|_| with(&NO_COMPACTION))
+            let older = [&NOT_MOVED[..], &NO_HOLES, &NOT_FINISHED, &NO_COMPACTION];
+            older.into_iter().map(with).find(Result::is_ok).unwrap_or(decoded)
         }
         _ => decoded,
     }
@@ -343,6 +346,7 @@ mod tests {
             gather: None,
             finished: None,
             holes: Vec::new(),
+            moved: None,
         };
         let reply = ReplyRecord { position: Position(77), body: Body::Done };
         let stored = [
@@ -435,7 +439,7 @@ mod tests {
         };
         let record = Record::Chunk(Box::new(record));
         let bytes = record.encode();
-        for since in [&NO_HOLES[..], &NOT_FINISHED, &NO_COMPACTION] {
+        for since in [&NOT_MOVED[..], &NO_HOLES, &NOT_FINISHED, &NO_COMPACTION] {
             let before = bytes.strip_suffix(since).unwrap();
             assert_eq!(Record::decode(before), Ok(record.clone()));
         }

@@ -165,6 +165,8 @@ pub struct ChunkRecord {
     /// Ranges below the sealed length of which no replica had a frame that fits its checksums: who refers to
     /// them reads an error.
     pub holes: Vec<(u64, u64)>,
+    /// When what was in use of it was found to be moved to its compaction target; since version 5.
+    pub moved: Option<Wall>,
 }
 
 impl ChunkRecord {
@@ -189,6 +191,7 @@ impl ChunkRecord {
             gather: None,
             finished: None,
             holes: Vec::new(),
+            moved: None,
         }
     }
 }

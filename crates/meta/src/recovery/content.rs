@@ -11,9 +11,12 @@ use bearing_types::{Acls, Attributes, ChunkId, FileType, NodeId, Position, Table
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Clocks of clients and servers may differ by so much, and what a client decides in a directory that is
-/// delegated to it may be so long on its way: what was written so long before a checkpoint ended is in it, or
-/// was removed, or is not stable.
+/// delegated to it may be so long on its way: a file whose bytes were written so long before a checkpoint
+/// ended is in it, or was removed, or is not stable.
 const MARGIN: i64 = 1_000_000_000;
+/// So long bytes may wait on data servers until their file takes them: what was written to a file so long
+/// before its checkpoint may have become part of it since, if nothing else did.
+const COMMITTED_WITHIN: i64 = 10_000_000_000;
 
 /// What files are made of.
 pub(super) struct Files<'a> {
@@ -62,6 +65,7 @@ pub(super) fn restore(
             files.extents.remove(&node);
             continue;
         }
+        tree.tell(node, Why::LastName);
         tree.attach_at_last(files.last_name(node), node);
     }
     for (node, frames) in files.frames {
@@ -122,19 +126,14 @@ fn fill(
     let (mut extents, mut used) = (Extents::new(), BTreeSet::new());
     let (mut lost, mut first_lost) = (0u64, None);
     for (offset, extent) in &before {
-        match files.found_at(node, *offset, extent) {
-            Some(place) => {
-                used.insert((place.chunk.chunk, place.frame));
-                extents.insert(*offset, place);
-            }
-            // It was gone when the checkpoint was stored.
-            None if files.was_gone(extent) => drop(extents.insert(*offset, *extent)),
-            None => {
-                lost += u64::from(extent.length);
-                first_lost = first_lost.or(Some(*offset));
-                extents.insert(*offset, *extent);
-            }
+        files.positions.entry(extent.chunk.chunk).or_insert(extent.chunk.position);
+        used.insert((extent.chunk.chunk, extent.frame));
+        // What was gone when the checkpoint was stored is as it was.
+        if !files.has(node, extent) && !files.was_gone(extent) {
+            lost += u64::from(extent.length);
+            first_lost = first_lost.or(Some(*offset));
         }
+        extents.insert(*offset, *extent);
     }
     let is_newer = |frame: &&&FoundFrame| {
         is_young
@@ -157,14 +156,22 @@ fn fill(
     if let Some(first) = first_lost {
         tree.tell(node, Why::SomeBytes(lost, first));
     }
-    let mut end = record.attributes.size;
+    let (mut end, mut misplaced) = (record.attributes.size, 0);
     for frame in &newer {
+        let offset = frame.owner.file_offset;
+        // Several have appended at the same time: where this belongs its home has known, and nobody else.
+        if frame.owner.is_guess && offset != end {
+            misplaced += u64::from(frame.payload);
+            continue;
+        }
         let chunk =
             ChunkRef { chunk: frame.chunk, position: files.position_of(tree, frame.chunk, record.home) };
         let extent = ExtentRecord { length: frame.payload, chunk, frame: frame.frame, skip: 0 };
-        let offset = frame.owner.file_offset;
-        lay_over(&mut extents, offset, extent);
+        files.lay(&mut extents, offset, extent, frame);
         end = end.max(offset + u64::from(frame.payload));
+    }
+    if misplaced > 0 {
+        tree.tell(node, Why::Misplaced(misplaced));
     }
     if !newer.is_empty() && !is_young {
         report.changed.push((node, tree.path_of(node)));
@@ -213,6 +220,20 @@ impl Files<'_> {
         Some((last.owner.parent, &last.owner.name))
     }
 
+    /// Puts a frame into a file, over what is older.
+    fn lay(&self, extents: &mut Extents, offset: u64, extent: ExtentRecord, frame: &FoundFrame) {
+        let end = offset + u64::from(extent.length);
+        let is_newer = |there: &ExtentRecord| {
+            let found = self.found.frame_at(there.chunk.chunk, there.frame);
+            found.is_some_and(|found| found.order() > frame.order())
+        };
+        let reaches = |(start, there): &(&u64, &ExtentRecord)| *start + u64::from(there.length) > offset;
+        let newer = extents.range(..end).filter(reaches).filter(|(_, there)| is_newer(there));
+        let newer: Vec<(u64, ExtentRecord)> = newer.map(|(start, there)| (*start, *there)).collect();
+        lay_over(extents, offset, extent);
+        newer.into_iter().for_each(|(start, there)| lay_over(extents, start, there));
+    }
+
     fn ended_at(&self, tree: &Tree, home: Position) -> Option<Wall> {
         self.ended.get(&tree.shape.tablet_at(home).0).copied()
     }
@@ -227,53 +248,16 @@ impl Files<'_> {
     fn is_newer(&self, tree: &Tree, frame: &FoundFrame, home: Position, version: Version) -> bool {
         let Some(ended) = self.ended_at(tree, home) else { return true };
         let written = frame.owner.written.0;
-        written >= ended.0 + MARGIN || (written >= ended.0 - MARGIN && frame.owner.version >= version)
+        written >= ended.0 + MARGIN
+            || (written >= ended.0 - COMMITTED_WITHIN && frame.owner.version >= version)
     }
 
-    /// Where an extent's bytes are: where they were, or in a chunk that took what was in use of the old one.
-    ///
-    /// What else lies at the same place of the file may have been overwritten long ago. But a chunk that no
-    /// checkpoint knows is younger than all of them, and a frame in it that is older than they are came there
-    /// by compaction: it was in use then, and so it was when the checkpoints were stored.
-    fn found_at(&mut self, node: NodeId, offset: u64, extent: &ExtentRecord) -> Option<ExtentRecord> {
-        self.positions.entry(extent.chunk.chunk).or_insert(extent.chunk.position);
-        let holds = |frame: &FoundFrame| {
-            frame.owner.node == node
-                && u64::from(frame.payload) >= u64::from(extent.skip) + u64::from(extent.length)
-        };
-        if self.found.frame_at(extent.chunk.chunk, extent.frame).is_some_and(holds) {
-            return Some(*extent);
-        }
-        if self.was_gone(extent) {
-            return None;
-        }
-        let begins = offset.checked_sub(u64::from(extent.skip))?;
-        let oldest = self.ended.values().min()?.0 - MARGIN;
-        let came_later = |frame: &FoundFrame| {
-            !self.known.contains_key(&frame.chunk)
-                && frame.owner.written.0 < oldest
-                && !frame.owner.is_guess
-                && frame.owner.file_offset == begins
-        };
-        let moved = self.frames.get(&node)?.iter().find(|frame| came_later(frame) && holds(frame));
-        let place = moved.map(|frame| (frame.chunk, frame.frame));
-        let (chunk, frame) = place.or_else(|| {
-            self.gathered(extent)
-                .filter(|(chunk, frame)| self.found.frame_at(*chunk, *frame).is_some_and(holds))
-        })?;
-        // The chunk that takes from another one has its record in the same tablet.
-        let position = *self.positions.entry(chunk).or_insert(extent.chunk.position);
-        Some(ExtentRecord { chunk: ChunkRef { chunk, position }, frame, ..*extent })
-    }
-
-    /// Where a compaction that was under way has put an extent's frame.
-    fn gathered(&self, extent: &ExtentRecord) -> Option<(ChunkId, u64)> {
-        let from = extent.chunk.chunk;
-        let targets = self.known.iter().filter_map(|(id, record)| Some((*id, record.gather.as_ref()?)));
-        let (target, gather) = targets.into_iter().find(|(_, gather)| gather.from == from)?;
-        let mut places = gather.pieces.places();
-        let (old, new, _) = places.find(|(old, _, length)| (*old..old + length).contains(&extent.frame))?;
-        Some((target, new + (extent.frame - old)))
+    /// Whether an extent's bytes are where they were. Chunks whose content was moved by compaction are kept
+    /// until all checkpoints are newer.
+    fn has(&self, node: NodeId, extent: &ExtentRecord) -> bool {
+        let end = u64::from(extent.skip) + u64::from(extent.length);
+        let frame = self.found.frame_at(extent.chunk.chunk, extent.frame);
+        frame.is_some_and(|frame| frame.owner.node == node && u64::from(frame.payload) >= end)
     }
 
     /// Whether the checkpoint says itself that the frame was not kept when its chunk was sealed.

@@ -2,7 +2,7 @@
 
 use crate::record::{CHECKPOINT_NODE, CheckpointChunk, ReadCheckpoint, StreamError, read_checkpoint};
 use bearing_proto::frame::FrameOwner;
-use bearing_types::{ChunkId, Epoch, NodeId, ServerId, TabletSerial};
+use bearing_types::{ChunkId, Epoch, NodeId, ServerId, TabletSerial, Version, Wall};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +33,13 @@ pub struct FoundFrame {
     pub owner: FrameOwner,
 }
 
+impl FoundFrame {
+    /// What counts of two frames for the same bytes of a file is the larger one.
+    pub(super) fn order(&self) -> (Version, Wall) {
+        (self.owner.version, self.owner.written)
+    }
+}
+
 /// A piece of a checkpoint's stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Piece {
@@ -43,6 +50,8 @@ struct Piece {
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
+    /// Servers whose disks were read, and of metadata servers whether they have kept anything.
+    pub servers: BTreeMap<ServerId, bool>,
     /// Who holds each chunk.
     pub chunks: BTreeMap<ChunkId, BTreeMap<ServerId, FoundReplica>>,
     /// Frames by chunk and by where they start.
@@ -86,6 +95,7 @@ impl Found {
         for (chunk, replicas) in other.chunks {
             self.chunks.entry(chunk).or_default().extend(replicas);
         }
+        self.servers.extend(other.servers);
         self.frames.extend(other.frames);
         for (tablet, streams) in other.pieces {
             let known = self.pieces.entry(tablet).or_default();
@@ -136,8 +146,7 @@ impl Found {
         for frame in self.frames.values() {
             nodes.entry(frame.owner.node).or_default().push(frame);
         }
-        // What was written later counts; of the same version, what was appended later.
-        nodes.values_mut().for_each(|frames| frames.sort_by_key(|frame| frame.owner.version));
+        nodes.values_mut().for_each(|frames| frames.sort_by_key(|frame| frame.order()));
         nodes
     }
 

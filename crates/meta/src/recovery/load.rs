@@ -142,6 +142,15 @@ impl Loaded {
         }
     }
 
+    /// The largest id that is known to have been given out.
+    pub fn largest_id(&self) -> u64 {
+        let entries = self.names.values().filter_map(|name| name.entry.as_ref());
+        let named = entries.map(|entry| entry.node.node);
+        let nodes = self.nodes.keys().chain(self.made.keys()).copied().chain(named);
+        let chunks = self.chunks.keys().map(|chunk| chunk.0);
+        nodes.map(|node| node.0).chain(chunks).max().unwrap_or(0).max(self.next_id)
+    }
+
     /// Names, nodes and fragments, to be put in order.
     pub fn take_tree(&mut self) -> Parts {
         Parts {

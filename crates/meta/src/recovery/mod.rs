@@ -69,7 +69,8 @@ pub fn rebuild(shape: &Shape, found: &Found) -> Rebuilt {
     let ends: BTreeMap<TabletSerial, (LogIndex, Wall)> = ends.collect();
     let records = checkpoints.newest.iter().map(|(serial, (read, _))| (*serial, read.records.clone()));
     let mut loaded = load::load(records);
-    let largest = loaded.next_id.max(found.largest_id() + 1);
+    report.unread = checkpoints.unread.iter().map(|(serial, _)| *serial).collect();
+    let largest = loaded.largest_id().max(found.largest_id()) + IDS_LEFT_OUT;
     let frames = found.frames_by_node();
     let mut tree = tree::Tree::new(shape, loaded.take_tree(), largest);
     let files = content::Files {
@@ -83,7 +84,7 @@ pub fn rebuild(shape: &Shape, found: &Found) -> Rebuilt {
     let extents = content::restore(&mut tree, files, &loaded.unlinked, &mut report);
     let (parts, next_id) = tree.finish(&mut report);
     let mut tablets = chunks::place(shape, parts, extents, &loaded.chunks, found, &checkpoints);
-    loaded.put_rest(shape, &mut tablets, next_id + IDS_LEFT_OUT);
+    loaded.put_rest(shape, &mut tablets, next_id);
     let end =
         |serial: &TabletSerial| LogIndex(ends.get(serial).map_or(0, |(index, _)| index.0) + ENTRIES_LEFT_OUT);
     let tablets = tablets.into_iter().map(|(serial, records)| (serial, (end(&serial), records))).collect();

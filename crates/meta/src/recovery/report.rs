@@ -22,6 +22,8 @@ pub struct Report {
     pub changed: Vec<(NodeId, Path)>,
     /// What is there and is not what it was, or is not there.
     pub lost: Vec<Lost>,
+    /// Tablets of which a checkpoint was found that cannot be read: it is damaged, or of another version.
+    pub unread: Vec<TabletSerial>,
     /// Tablets of which no checkpoint was found.
     pub tablets_without: Vec<TabletSerial>,
 }
@@ -51,6 +53,12 @@ pub enum Why {
     NoNode,
     /// A directory of which nothing is known but its number and what is in it.
     NoDirectory,
+    /// No checkpoint has its name: it has the last one that a writer of its bytes knew.
+    LastName,
+    /// It was moved or linked between the checkpoints of two tablets: it has both names.
+    MoreNames,
+    /// So many bytes that were appended after the checkpoint belong nobody knows where: they are not there.
+    Misplaced(u64),
     /// Nobody knows its name.
     NoName,
     /// Another one has its name: it has this one.
@@ -74,6 +82,19 @@ impl fmt::Display for Why {
             }
             Why::NoDirectory => {
                 write!(f, "no checkpoint has this directory: its name and attributes are new")
+            }
+            Why::LastName => write!(f, "no checkpoint has its name: it has the last one that a writer knew"),
+            Why::MoreNames => {
+                write!(
+                    f,
+                    "it was moved or linked while checkpoints were stored: it has more names than it had"
+                )
+            }
+            Why::Misplaced(bytes) => {
+                write!(
+                    f,
+                    "{bytes} bytes that were appended after the checkpoint are left out: several may have appended"
+                )
             }
             Why::NoName => write!(f, "nobody knows its name"),
             Why::NameTaken => write!(f, "another one has its name, so it has this one"),

@@ -36,14 +36,17 @@ pub fn scan_chunk(
         let is_checkpoint = header.owner.node == CHECKPOINT_NODE;
         let is_wanted = is_checkpoint && !found.has_piece(&header.owner);
         let next = at + header.frame_bytes();
+        // What is not read may be damaged: of a file, whoever reads it finds out; of a checkpoint, another
+        // one has given it.
         let bytes = match is_wanted || entry.sealed.is_none() {
-            true => read(log, entry, payload_at, payload)?,
-            false => Vec::new(),
+            true => Some(read(log, entry, payload_at, payload)?),
+            false => None,
         };
-        let is_whole = bytes.is_empty() || (bytes.len() == payload as usize && header.verify(0, &bytes));
+        let verify = |bytes: &Vec<u8>| bytes.len() == payload as usize && header.verify(0, bytes);
+        let is_whole = bytes.as_ref().is_none_or(verify);
         if is_whole && (is_wanted || !is_checkpoint) {
             let frame = FoundFrame { chunk: entry.chunk, frame: at, payload, owner: header.owner };
-            found.frame(frame, || bytes);
+            found.frame(frame, || bytes.unwrap_or_default());
         }
         if is_whole {
             whole = next;

@@ -264,33 +264,35 @@ fn bytes_that_nobody_has_are_an_error_and_a_file_without_any_is_not_there() {
 }
 
 #[test]
-fn bytes_that_compaction_has_moved_are_found_but_never_by_a_guess() {
-    for is_guess in [false, true] {
-        let (found, tablets) = checkpointed();
-        let mut moved = of_chunks(found, |chunk| chunk != 501);
-        let mut frame = frame(600, 8, 200, "inside");
-        (frame.owner.parent, frame.owner.is_guess) = (NodeId(77), is_guess);
-        moved.replica(
-            ServerId(1001),
-            frame.chunk,
-            FoundReplica { epoch: Epoch(1), sealed: None, length: 500 },
-        );
-        moved.frame(frame, Vec::new);
-        let rebuilt = rebuild(&shape(), &with_checkpoints(&moved, &tablets));
-        let all: Records = records(&rebuilt).into_values().flatten().collect();
-        let extent = all.get(&Key::Extent(NodeId(200), 0));
-        if is_guess {
-            assert_eq!(extent, None);
-            assert_eq!(rebuilt.report.lost[0].why, Why::NoBytes);
-            continue;
+fn what_is_newer_counts_and_a_guess_only_where_it_can_be_no_other() {
+    let (mut found, tablets) = checkpointed();
+    let mut append = |at: u64, offset: u64, is_guess: bool| {
+        let mut frame = frame(502, at, 10, "one");
+        (frame.owner.written, frame.owner.version) = (Wall(ENDED + 2 * SECOND + at as i64), Version(3));
+        (frame.owner.file_offset, frame.owner.is_guess) = (offset, is_guess);
+        found.frame(frame, Vec::new);
+    };
+    // One behind the other, and one of somebody who did not know of them.
+    append(0, 100, true);
+    append(200, 200, true);
+    append(400, 100, true);
+    // A clock that is far ahead: what was overwritten when the checkpoint was stored is no newer for that.
+    let mut ahead = frame(502, 600, 10, "one");
+    (ahead.owner.written, ahead.owner.version) = (Wall(ENDED + 9 * SECOND), Version(0));
+    found.frame(ahead, Vec::new);
+    let rebuilt = rebuild(&shape(), &with_checkpoints(&found, &tablets));
+    assert_eq!(paths(&rebuilt)["/one"], 300);
+    assert_eq!(whys(&rebuilt), [("/one".to_owned(), Why::Misplaced(100))]);
+    let all: Records = records(&rebuilt).into_values().flatten().collect();
+    let extents = all.iter().filter_map(|(key, record)| match (key, record) {
+        (Key::Extent(NodeId(10), offset), Record::Extent(extent)) => {
+            Some((*offset, extent.chunk.chunk.0, extent.frame))
         }
-        let Some(Record::Extent(extent)) = extent else { panic!("it is found") };
-        assert_eq!((extent.chunk.chunk, extent.frame), (ChunkId(600), 8));
-        let chunk = all.get(&Key::Chunk(ChunkId(600)));
-        let Some(Record::Chunk(chunk)) = chunk else { panic!("it has a record") };
-        assert_eq!((chunk.sealed, &chunk.servers), (None, &vec![ServerId(1001)]));
-        assert!(all.contains_key(&Key::Joined(ChunkId(600))), "its files may refer to it");
-    }
+        _ => None,
+    });
+    let before: Vec<(u64, u64, u64)> = extents.collect();
+    assert_eq!(before[1..], [(100, 502, 0), (200, 502, 200)]);
+    assert_eq!(before[0].1, 500, "the checkpoint's own bytes: {before:?}");
 }
 
 /// Puts a name into a directory of a checkpoint.

@@ -200,7 +200,11 @@ impl Tree<'_> {
         if let Some(content) = self.content_mut(node) {
             (content.parent, content.name) = (parent, name.as_bytes().to_vec());
         }
-        let file_type = self.parts.nodes[&node].attributes.file_type;
+        // What is new here counts for the quota of where it is.
+        let quota = self.parts.nodes[&directory].quota;
+        let record = self.parts.nodes.get_mut(&node).expect("it has a handle");
+        record.quota = record.quota.or(quota);
+        let file_type = record.attributes.file_type;
         let place = (directory, hash, ordinal);
         let entry = Some(NameEntry { name, node: handle, file_type });
         self.parts.names.insert(place, NameRecord { entry, more: false });
@@ -391,10 +395,14 @@ impl Tree<'_> {
 
     /// Links of files, and what is in directories.
     fn count(&mut self) {
-        let named = &self.named;
+        let (named, lost) = (&self.named, &mut self.lost);
         for (id, node) in &mut self.parts.nodes {
             if node.directory().is_err() {
-                node.attributes.links = named.get(id).map_or(0, |places| places.len() as u32);
+                let links = named.get(id).map_or(0, |places| places.len() as u32);
+                if links > node.attributes.links {
+                    lost.push((*id, Why::MoreNames));
+                }
+                node.attributes.links = links;
             }
         }
         let mut counts: BTreeMap<(NodeId, TabletSerial), (u64, u32)> = BTreeMap::new();

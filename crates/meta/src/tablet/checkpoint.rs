@@ -28,8 +28,13 @@ pub(crate) struct Checkpointing {
     pub whole: Option<CheckpointView>,
     /// Where that lies.
     pub chunks: Vec<CheckpointChunk>,
-    /// With this entry it was recorded: without further ones there is nothing new.
-    pub recorded: Option<LogIndex>,
+    /// With this entry its last chunk was opened.
+    pub opened: LogIndex,
+    /// So many entries behind that one's are of the checkpoint itself, as far as this server has logged them:
+    /// they are nothing new.
+    pub own: u64,
+    /// How often the present step was repeated.
+    pub tries: u32,
     /// Chunks are left to be removed.
     pub has_former: bool,
     pub draft: Option<Draft>,
@@ -89,10 +94,17 @@ impl Checkpointing {
             asked: false,
             whole: None,
             chunks: Vec::new(),
-            recorded: None,
+            opened: LogIndex::ZERO,
+            own: 0,
+            tries: 0,
             has_former: false,
             draft: None,
         }
+    }
+
+    /// Whether the newest checkpoint has all entries up to the last one, but for its own.
+    pub fn has_all_but_own(&self, last: LogIndex) -> bool {
+        self.whole.is_some_and(|whole| last.0 <= whole.index.0 + self.own)
     }
 
     /// What the log says when the tablet is taken.
@@ -106,7 +118,8 @@ impl Checkpointing {
     /// It came to nothing: what is of it is removed, and another one is begun later.
     pub fn give_up(&mut self, now: Mono, pause: Duration) {
         self.has_former = true;
-        (self.stage, self.draft, self.due) = (Stage::Idle, None, now.after(pause));
+        (self.stage, self.draft, self.tries) = (Stage::Idle, None, 0);
+        self.due = now.after(pause);
     }
 }
 

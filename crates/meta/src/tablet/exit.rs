@@ -72,6 +72,14 @@ impl Exit {
         held
     }
 
+    /// Bytes for data servers that waited are wanted no more.
+    pub fn drop_bytes(&mut self) {
+        self.held.retain(|_, held| {
+            held.retain(|held| !matches!(held, Held::Data(_, _, Some(_))));
+            !held.is_empty()
+        });
+    }
+
     /// Whether ids wait.
     pub fn holds_ids(&self) -> bool {
         self.ids > 0

@@ -3,6 +3,7 @@
 
 mod acls;
 mod ahead;
+mod checkpoints;
 mod chunks;
 mod claims;
 mod cluster;

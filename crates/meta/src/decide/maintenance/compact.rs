@@ -194,6 +194,7 @@ pub(super) fn move_extents(view: &mut View, id: ChunkId, mut record: ChunkRecord
     if by_tablet.is_empty() {
         record.gather = None;
         (source.compaction_target, source.scanned) = (None, None);
+        source.moved = Some(view.time());
         keep(view, id, record);
         keep(view, from, source);
         return Ok(StepOutcome::Did("chunk compacted"));

@@ -18,7 +18,9 @@ pub fn cluster() -> (Cluster, Rc<RefCell<Disks>>) {
 }
 
 pub fn cluster_with(data: &[ServerId]) -> (Cluster, Rc<RefCell<Disks>>) {
-    cluster_of(data, Config { writer_patience: Duration::ZERO, ..still() })
+    // Checkpoints are chunks too, and not of these tests.
+    let checkpoint_interval = Duration::from_secs(86_400);
+    cluster_of(data, Config { writer_patience: Duration::ZERO, checkpoint_interval, ..still() })
 }
 
 pub fn cluster_of(data: &[ServerId], config: Config) -> (Cluster, Rc<RefCell<Disks>>) {
