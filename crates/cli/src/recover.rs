@@ -16,7 +16,9 @@ use bearing_types::{LogIndex, NodeId, TabletSerial};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -202,7 +204,10 @@ fn write_scan(flags: &Scan) -> Result<()> {
     let layout = flags.directory.layout()?;
     let cluster = Cluster::read(&layout.cluster_file())?;
     let found = scan_here(&layout, &cluster)?;
-    fs::write(&flags.to, found.encode()).with_context(|| format!("write {}", flags.to.display()))?;
+    // It has all metadata in it.
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&flags.to);
+    let written = file.and_then(|mut file| file.write_all(&found.encode()));
+    written.with_context(|| format!("write {}", flags.to.display()))?;
     say!(
         "{} chunks with {} frames of files are written down in {}",
         found.chunks.len(),

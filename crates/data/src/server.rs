@@ -263,9 +263,11 @@ impl DataServer {
         cx.core.pings -= 1;
         let answer = match result {
             Ok((used, free)) => {
-                let damaged = cx.core.damaged.iter().take(cx.core.config.damaged_told_max);
-                let (filesystem, life) = (cx.core.config.filesystem, cx.core.life);
-                Ok(DataBody::Space { used, free, filesystem, damaged: damaged.copied().collect(), life })
+                let core = &cx.core;
+                let damaged = core.damaged.iter().take(core.config.damaged_told_max).copied().collect();
+                let (filesystem, life) = (core.config.filesystem, core.life);
+                let waiting = core.held_bytes + core.read_bytes;
+                Ok(DataBody::Space { used, free, filesystem, damaged, life, waiting })
             }
             Err(EngineError::Full { .. }) => Err(DataError::Full),
             Err(_) => Err(DataError::Failed),

@@ -336,6 +336,8 @@ pub enum DataBody {
         damaged: Vec<ChunkId>,
         /// Drawn at each start of the server: with another number its disk may be another one.
         life: u64,
+        /// Bytes of appends and reads that wait here, for its disk or for other servers.
+        waiting: u64,
     },
     /// Frames in the order in which they lie.
     Frames {

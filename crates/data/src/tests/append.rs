@@ -84,7 +84,14 @@ fn answers_of_servers_that_were_not_asked_do_not_count() {
         bench.reply(
             OTHER,
             1000,
-            Ok(DataBody::Space { used: 0, free: 0, filesystem: None, damaged: Vec::new(), life: 1 })
+            Ok(DataBody::Space {
+                used: 0,
+                free: 0,
+                filesystem: None,
+                damaged: Vec::new(),
+                life: 1,
+                waiting: 0
+            })
         ),
         []
     );

@@ -17,6 +17,10 @@ const COPY_AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// Room is short where this part of what chunks use is more than what is free.
 const SHORT_PART: u64 = 8;
 
+/// A server at which more waits than this, and so many times what waits at the middle one, is congested.
+const CONGESTED_MIN: u64 = 16 << 20;
+const CONGESTED_TIMES: u64 = 4;
+
 /// Chunks of one server that are remembered as told of their seals.
 const TOLD_MAX: usize = 64 << 10;
 
@@ -40,6 +44,8 @@ pub(crate) struct DataServer {
     filesystem: Option<u64>,
     /// What it drew at its last start.
     life: Option<u64>,
+    /// Bytes that wait there for its disk or for others, as of its last answer.
+    waiting: u64,
     /// Chunks of which it says that its replica is damaged.
     damaged: BTreeSet<ChunkId>,
     /// Chunks that it was asked for and does not hold, or not all of.
@@ -81,6 +87,7 @@ impl Health {
                 free: 0,
                 filesystem: None,
                 life: None,
+                waiting: 0,
                 damaged: BTreeSet::new(),
                 missing: BTreeSet::new(),
                 told: BTreeSet::new(),
@@ -169,10 +176,11 @@ impl Health {
             Ok(_) | Err(_) => None,
         };
         match result {
-            Ok(DataBody::Space { used, free, filesystem, damaged, life }) => {
+            Ok(DataBody::Space { used, free, filesystem, damaged, life, waiting }) => {
                 (state.takes, state.used, state.free) = (Some(now), *used, *free);
                 state.filesystem = *filesystem;
                 state.life = Some(*life);
+                state.waiting = *waiting;
                 state.damaged = damaged.iter().copied().collect();
                 if !state.leaves && !self.takers.contains(&server) {
                     self.takers.push(server);
@@ -298,6 +306,16 @@ impl Health {
     /// Whether some server that takes appends has little room left.
     pub fn is_room_short(&self) -> bool {
         self.room_short
+    }
+
+    /// Whether much more waits at a server than at most others that take appends: its disk is slow, or the
+    /// way to it full. Those that write elsewhere finish earlier (Sinbad).
+    pub fn is_congested(&self, server: ServerId) -> bool {
+        let waiting = |server: &ServerId| self.servers.get(server).map_or(0, |state| state.waiting);
+        let mut all: Vec<u64> = self.takers.iter().map(waiting).collect();
+        all.sort_unstable();
+        let median = all.get(all.len() / 2).copied().unwrap_or(0);
+        waiting(&server) > CONGESTED_MIN.max(median.saturating_mul(CONGESTED_TIMES))
     }
 
     /// Room on a server that takes appends.

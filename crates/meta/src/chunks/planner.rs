@@ -144,7 +144,7 @@ impl Planner<'_> {
         let reachable = |server: &ServerId| {
             self.health.is_unknown(*server) || (self.health.answers(*server) && !self.health.is_lost(*server))
         };
-        if record.deleting && self.is_kept(record) {
+        if record.deleting && self.is_kept(chunk, record) {
             return None;
         }
         if record.deleting {
@@ -175,10 +175,13 @@ impl Planner<'_> {
     }
 
     /// Whether checkpoints of metadata may say yet that something lies in a chunk whose content was moved: it
-    /// is kept until there are newer ones of all tablets, where room is not short.
-    fn is_kept(&self, record: &ChunkRecord) -> bool {
+    /// is kept until there are newer ones of all tablets, where room is not short and it is whole.
+    fn is_kept(&self, chunk: ChunkId, record: &ChunkRecord) -> bool {
         let kept = self.config.checkpoint_interval * KEPT_INTERVALS;
-        record.moved.is_some_and(|moved| self.now < moved.after(kept)) && !self.health.is_room_short()
+        let is_whole = record.holes.is_empty() && self.good(chunk, record).len() == record.servers.len();
+        record.moved.is_some_and(|moved| self.now < moved.after(kept))
+            && is_whole
+            && !self.health.is_room_short()
     }
 
     /// What a sealed chunk needs besides its removal at former servers.

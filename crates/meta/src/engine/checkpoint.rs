@@ -21,8 +21,10 @@ const TRIES_MAX: u32 = 4;
 
 impl MetaServer {
     /// An operator wants all of them now.
-    pub(crate) fn ask_checkpoints(&mut self) {
-        self.tablets.values_mut().for_each(|tablet| tablet.checkpoint.asked = true);
+    pub(crate) fn ask_checkpoints(&mut self, now: Now) {
+        for tablet in self.tablets.values_mut() {
+            (tablet.checkpoint.asked, tablet.checkpoint.due) = (true, now.mono);
+        }
     }
 
     /// Begins what is due in a tablet.
@@ -44,10 +46,10 @@ impl MetaServer {
         // few members nothing is.
         let commits = !tablet.log.members.lack_some() && self.may_speak(tablet);
         let ready = !is_crowded && commits && tablet.log.committed() >= tablet.log.begun();
-        let due = now.mono >= state.due && (changed() || held.any(|(server, chunk)| is_bad(server, chunk)));
-        let step = match (state.asked || due, state.has_former && now.mono >= state.due) {
-            (true, _) if ready => CheckpointStep::Open { anew: true },
-            (_, true) => CheckpointStep::Remove,
+        let is_due = state.asked || changed() || held.any(|(server, chunk)| is_bad(server, chunk));
+        let step = match now.mono >= state.due {
+            true if is_due && ready => CheckpointStep::Open { anew: true },
+            true if state.has_former => CheckpointStep::Remove,
             _ => return,
         };
         self.checkpoint_job(now, start, step);

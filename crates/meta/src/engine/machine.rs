@@ -222,7 +222,7 @@ impl MetaServer {
             Event::Applied(serial, index, result) => self.on_applied(serial, index, result, out),
             Event::Digested(serial, index, result) => self.on_digest(now, serial, index, result, out),
             Event::Compare(serials) => self.begin_compare(&serials, out),
-            Event::Checkpoint => self.ask_checkpoints(),
+            Event::Checkpoint => self.ask_checkpoints(now),
             Event::Move(block, to) => self.begin_move(now, block, to),
             Event::LogFull => self.apply_all(out),
             Event::ClockOff(off) => self.clock_off = off,

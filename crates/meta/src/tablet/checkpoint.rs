@@ -21,8 +21,9 @@ const CHUNK_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug)]
 pub(crate) struct Checkpointing {
     pub stage: Stage,
-    /// Before this none is begun, unless one was asked for.
+    /// Before this none is begun.
     pub due: Mono,
+    /// Then one is, whether anything has changed or not.
     pub asked: bool,
     /// The newest one that is whole.
     pub whole: Option<CheckpointView>,

@@ -28,9 +28,14 @@ impl Disks {
     fn answer(&mut self, server: ServerId, chunk: ChunkId, call: &DataCall) -> Result<DataBody, DataError> {
         let here = (server, chunk);
         match call {
-            DataCall::Ping => {
-                Ok(DataBody::Space { used: 0, free: 1 << 30, filesystem: None, damaged: Vec::new(), life: 1 })
-            }
+            DataCall::Ping => Ok(DataBody::Space {
+                used: 0,
+                free: 1 << 30,
+                filesystem: None,
+                damaged: Vec::new(),
+                life: 1,
+                waiting: 0,
+            }),
             DataCall::Replicate { .. } if self.refuses => Err(DataError::Failed),
             DataCall::Replicate { offset, committed, .. } => {
                 assert_eq!(offset, committed, "what is before is on all servers");

@@ -11,8 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-const SPACE: Result<DataBody, DataError> =
-    Ok(DataBody::Space { used: 0, free: 1 << 30, filesystem: None, damaged: Vec::new(), life: 1 });
+const SPACE: Result<DataBody, DataError> = Ok(DataBody::Space {
+    used: 0,
+    free: 1 << 30,
+    filesystem: None,
+    damaged: Vec::new(),
+    life: 1,
+    waiting: 0,
+});
 const HERE: Position = Position(0);
 
 fn cluster() -> Cluster {
@@ -57,12 +63,36 @@ fn data_servers(
 }
 
 #[test]
+fn a_congested_server_gets_no_new_chunk_while_there_are_others() {
+    let third = ServerId(DATA[1].0 + 1);
+    let data = [DATA[0], DATA[1], third];
+    for waiting in [[0, 0, 32 << 20], [1 << 20, 9 << 20, 64 << 20], [32 << 20, 30 << 20, 40 << 20]] {
+        let mut cluster = Cluster::with_data(2, Scheme::AnglecutHashed, Config::standard(), &data);
+        cluster.open_session(ALICE);
+        cluster.data = Box::new(move |server, _| {
+            let (damaged, waiting) = (Vec::new(), waiting[(server.0 - DATA[0].0) as usize]);
+            let (used, free) = (0, 1 << 30);
+            Some(Ok(DataBody::Space { used, free, filesystem: None, damaged, life: 1, waiting }))
+        });
+        cluster.pass(Duration::from_secs(2));
+        let call = Call::OpenChunk { avoid: Vec::new(), doubted: Vec::new() };
+        let opened: BTreeSet<ServerId> =
+            (0..12).flat_map(|_| chunk(cluster.call(ALICE, HERE, call.clone())).servers).collect();
+        // Where all have much to do, each has its turn.
+        assert_eq!(opened.contains(&third), waiting[0] == 32 << 20, "{waiting:?}: {opened:?}");
+        assert!(opened.is_superset(&DATA.into()));
+    }
+}
+
+#[test]
 fn a_full_server_gets_new_chunks_only_when_there_are_not_enough_others() {
     let third = ServerId(DATA[1].0 + 1);
     let data = [DATA[0], DATA[1], third];
     let mut cluster = Cluster::with_data(2, Scheme::AnglecutHashed, Config::standard(), &data);
     cluster.open_session(ALICE);
-    let space = |free| Ok(DataBody::Space { used: 0, free, filesystem: None, damaged: Vec::new(), life: 1 });
+    let space = |free| {
+        Ok(DataBody::Space { used: 0, free, filesystem: None, damaged: Vec::new(), life: 1, waiting: 0 })
+    };
     cluster.data = Box::new(move |server, _| Some(space(if server == third { 1 << 20 } else { 1 << 30 })));
     cluster.pass(Duration::from_secs(2));
     let open = |cluster: &mut Cluster, avoid: &[ServerId]| {

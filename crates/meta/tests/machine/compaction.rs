@@ -43,6 +43,7 @@ impl Disks {
                 filesystem: None,
                 damaged: Vec::new(),
                 life: 1,
+                waiting: 0,
             }),
             DataCall::Fence { .. } => {
                 self.held.insert(here);

@@ -602,8 +602,14 @@ fn a_chunk_is_not_opened_with_fewer_copies_because_a_server_has_not_said_anythin
     let late = Rc::new(RefCell::new(false));
     let speaks = Rc::clone(&late);
     cluster.data = Box::new(move |server, _| {
-        let space =
-            DataBody::Space { used: 0, free: 1 << 40, filesystem: None, damaged: Vec::new(), life: 1 };
+        let space = DataBody::Space {
+            used: 0,
+            free: 1 << 40,
+            filesystem: None,
+            damaged: Vec::new(),
+            life: 1,
+            waiting: 0,
+        };
         (server != DATA[0] || *speaks.borrow()).then_some(Ok(space))
     });
     cluster.restart(ServerId(1));
@@ -630,8 +636,14 @@ fn a_chunk_is_not_opened_with_fewer_copies_because_a_server_has_not_said_anythin
 fn a_server_that_stays_silent_hinders_no_chunk_for_long() {
     let mut cluster = Cluster::new(1, Scheme::AnglecutHashed);
     cluster.data = Box::new(move |server, _| {
-        let space =
-            DataBody::Space { used: 0, free: 1 << 40, filesystem: None, damaged: Vec::new(), life: 1 };
+        let space = DataBody::Space {
+            used: 0,
+            free: 1 << 40,
+            filesystem: None,
+            damaged: Vec::new(),
+            life: 1,
+            waiting: 0,
+        };
         (server != DATA[0]).then_some(Ok(space))
     });
     cluster.restart(ServerId(1));

@@ -69,7 +69,8 @@ fn space_of_one_disk_counts_once_and_is_divided_by_the_copies() {
         [(Some(9), (2000 + 600) / 2, 600 / 2), (None, (2000 + 1200) / 2, 1200 / 2)]
     {
         let mut cluster = Cluster::new(1, Scheme::Hash);
-        let space = DataBody::Space { used: 1000, free: 600, filesystem, damaged: Vec::new(), life: 1 };
+        let space =
+            DataBody::Space { used: 1000, free: 600, filesystem, damaged: Vec::new(), life: 1, waiting: 0 };
         cluster.data = Box::new(move |_, request| match request.call {
             DataCall::Ping => Some(Ok(space.clone())),
             _ => None,

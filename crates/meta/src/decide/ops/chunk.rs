@@ -12,8 +12,8 @@ use bearing_types::{ChunkId, Code, ServerId};
 /// A data server with less room gets a new chunk only when there are not enough others.
 const ROOM_MIN: u64 = 64 << 20;
 
-/// A new chunk. Servers that are doubted are taken where there would be too few copies without them, if they
-/// live; those to avoid, and full ones, only when there are not enough others to write at all.
+/// A new chunk. Servers that are doubted or congested are taken where there would be too few copies without
+/// them, if they live; those to avoid, and full ones, only when there are not enough others to write at all.
 pub(super) fn open(view: &mut View, avoid: &[ServerId], doubted: &[ServerId]) -> Decide<Body> {
     let copies = usize::from(view.filesystem.data_copies.max(1));
     let at_least = copies.saturating_sub(1).max(1);
@@ -34,7 +34,7 @@ pub(super) fn open(view: &mut View, avoid: &[ServerId], doubted: &[ServerId]) ->
     // Turned by the id, so that primaries spread.
     let turn = if servers.is_empty() { 0 } else { id.0 as usize % servers.len() };
     servers.rotate_left(turn);
-    servers.sort_by_key(|server| doubted.contains(server));
+    servers.sort_by_key(|server| (doubted.contains(server), health.is_congested(*server)));
     if servers.len() < at_least {
         // Those that the writer does not avoid first, then in turn: one of them may have room after all.
         let turn = if shunned.is_empty() { 0 } else { id.0 as usize % shunned.len() };

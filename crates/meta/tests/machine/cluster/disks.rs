@@ -74,6 +74,7 @@ impl Disks {
                 filesystem: None,
                 damaged: damaged.collect(),
                 life,
+                waiting: 0,
             });
         }
         self.calls.push((server, call.clone()));

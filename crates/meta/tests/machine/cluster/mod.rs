@@ -189,6 +189,7 @@ impl Cluster {
                     filesystem: None,
                     damaged: Vec::new(),
                     life: 1,
+                    waiting: 0,
                 }))
             }),
             overheard_by: None,
