@@ -11,11 +11,14 @@ use crate::tablet::{Draft, NextStep, Phase, Stage, Tablet};
 use bearing_proto::tablets::CheckpointView;
 use bearing_seams::KeyRange;
 use bearing_types::{Mono, Now, Position};
+use std::time::Duration;
 
 /// Tablets of one server whose checkpoints are written at the same time.
 const WRITING_MAX: usize = 2;
 /// Of the interval, this part passes before one that failed is tried again.
 const AGAIN_PART: u32 = 10;
+/// And so long passes where there was none to write to.
+const UNBEGUN_PAUSE: Duration = Duration::from_secs(1);
 /// A step that a data server refuses, or does not answer, is repeated so often.
 const TRIES_MAX: u32 = 4;
 
@@ -66,6 +69,8 @@ impl MetaServer {
     pub(crate) fn checkpoint_failed(&mut self, now: Mono, start: Position) {
         let pause = self.config.checkpoint_interval / AGAIN_PART;
         if let Some(tablet) = self.tablets.get_mut(&start) {
+            // Nothing was begun: after a start data servers have not been heard yet.
+            let pause = if tablet.checkpoint.draft.is_some() { pause } else { pause.min(UNBEGUN_PAUSE) };
             tablet.log.tail = None;
             tablet.exit.drop_bytes();
             self.counters.checkpoint_failures += u64::from(tablet.checkpoint.draft.is_some());
