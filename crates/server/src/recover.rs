@@ -75,7 +75,7 @@ fn refuse_if_running(layout: &Layout, cluster: &Cluster) -> Result<(), StartErro
 }
 
 /// Reads the data servers of a cluster that lie on this host, and looks whether its metadata servers have
-/// kept anything. Each data server is told when it is through.
+/// kept anything. Calls `told` for each data server that is read.
 pub fn scan(
     layout: &Layout,
     cluster: &Cluster,

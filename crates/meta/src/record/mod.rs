@@ -1,6 +1,7 @@
 //! What is stored: keys, records in this form and in older ones, and what a log and a store say at a start.
 
 mod entry;
+mod extents;
 mod key;
 mod older;
 mod reach;
@@ -9,6 +10,7 @@ mod recover;
 mod stream;
 
 pub use entry::{EntryKind, LOG_VERSION, LogEntry, LoggedChange};
+pub(crate) use extents::take_range;
 pub use key::Key;
 pub(crate) use key::{KEYS_END, RESIDENT_TAGS};
 pub use reach::Reach;

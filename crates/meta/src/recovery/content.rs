@@ -4,7 +4,7 @@ use super::found::{Found, FoundFrame};
 use super::load::Extents;
 use super::tree::Tree;
 use super::{Lost, Report, Why};
-use crate::record::{ChunkRecord, ExtentRecord, NodeContent, NodeRecord};
+use crate::record::{ChunkRecord, ExtentRecord, NodeContent, NodeRecord, take_range};
 use bearing_placement::position_of_chunk;
 use bearing_proto::client::ChunkRef;
 use bearing_types::{Acls, Attributes, ChunkId, FileType, NodeId, Position, TabletSerial, Version, Wall};
@@ -193,24 +193,7 @@ fn lay_over(extents: &mut Extents, offset: u64, extent: ExtentRecord) {
     if extent.length == 0 {
         return;
     }
-    let end = offset + u64::from(extent.length);
-    let touched: Vec<(u64, ExtentRecord)> = extents
-        .range(..end)
-        .filter(|(start, there)| **start + u64::from(there.length) > offset)
-        .map(|(start, there)| (*start, *there))
-        .collect();
-    for (start, there) in touched {
-        extents.remove(&start);
-        let there_end = start + u64::from(there.length);
-        if start < offset {
-            extents.insert(start, ExtentRecord { length: (offset - start) as u32, ..there });
-        }
-        if there_end > end {
-            let cut = (end - start) as u32;
-            let rest = ExtentRecord { length: there.length - cut, skip: there.skip + cut, ..there };
-            extents.insert(end, rest);
-        }
-    }
+    take_range(extents, offset, offset + u64::from(extent.length), |_, _| ());
     extents.insert(offset, extent);
 }
 

@@ -145,7 +145,7 @@ impl Tree<'_> {
         self.named.get(&node).is_some_and(|places| !places.is_empty())
     }
 
-    /// Something is not what it was, and its path is told when all is in place.
+    /// Notes what is not as it was; its path is looked up when all is in place.
     pub fn tell(&mut self, node: NodeId, why: Why) {
         self.lost.push((node, why));
     }

@@ -1,6 +1,6 @@
 //! The extents of a file: ordered by file offset, never overlapping, none beyond the file's size.
 
-use crate::record::{ExtentRecord, Key, Record};
+use crate::record::{ExtentRecord, Key, Record, take_range};
 use crate::view::{Decide, Draft, Stop, View};
 use bearing_proto::client::{ChunkRef, Extent};
 use bearing_proto::frame::PAYLOAD_BYTES_MAX;
@@ -123,29 +123,9 @@ impl Freed {
     }
 }
 
-/// Takes `start..end` away from the extents given, which must be all that overlap with it; what sticks out
-/// stays.
+/// The same as [`take_range`], noting what is freed.
 pub(crate) fn clear(extents: &mut BTreeMap<u64, ExtentRecord>, start: u64, end: u64, freed: &mut Freed) {
-    let hit: Vec<(u64, ExtentRecord)> = extents
-        .range(..end)
-        .filter(|(offset, extent)| **offset + u64::from(extent.length) > start)
-        .map(|(offset, extent)| (*offset, *extent))
-        .collect();
-    for (offset, extent) in hit {
-        extents.remove(&offset);
-        let extent_end = offset + u64::from(extent.length);
-        if offset < start {
-            extents.insert(offset, ExtentRecord { length: (start - offset) as u32, ..extent });
-        }
-        if extent_end > end {
-            let skipped = (end - offset) as u32;
-            extents.insert(
-                end,
-                ExtentRecord { length: extent.length - skipped, skip: extent.skip + skipped, ..extent },
-            );
-        }
-        freed.add(extent.chunk, extent_end.min(end) - offset.max(start));
-    }
+    take_range(extents, start, end, |chunk, bytes| freed.add(chunk, bytes));
 }
 
 /// Writes the difference between two states of the same range of extents.
