@@ -264,15 +264,22 @@ impl Supervisor<'_> {
             return Ok(None);
         }
         let names: Vec<String> = away.iter().map(|ward| ward.title()).collect();
+        let recovery = match lost.len() == tablets.len() {
+            true => {
+                ". When the disks of all metadata servers are lost, `bearing recover metadata` makes it anew of data servers"
+            }
+            false => "",
+        };
         Ok(Some(format!(
             "{} does not start: {}. {} of {} tablets have a copy nowhere but on {}, so their part of the tree is out of reach: {}. Set that right; \
-             or serve the rest with `bearing up --partial`: whoever asks for what lies in these tablets gets an error after a minute",
+             or serve the rest with `bearing up --partial`: whoever asks for what lies in these tablets gets an error after a minute{}",
             first.title(),
             self.reason(first),
             lost.len(),
             tablets.len(),
             names.join(" and "),
-            lost.join(" ")
+            lost.join(" "),
+            recovery
         )))
     }
 
