@@ -3,8 +3,8 @@
 use crate::replan::{LOOKED_AT_MAX, Reading};
 use bearing_placement::Draws;
 use bearing_routing::{
-    Choice, Estimates, FLOWS_MAX, FlowId, HostLoads, LinkId, Part, Path, Paths, Place, Price, Rate, Read,
-    Route, Selection, SwitchId, Topology,
+    Choice, Estimates, FLOWS_MAX, FlowId, HostLoads, LinkId, Part, Path, Paths, Place, Placed, Placing,
+    Price, Rate, Read, Route, Selection, SwitchId, Topology, Write,
 };
 use bearing_types::Mono;
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,6 +68,8 @@ pub struct Counted {
 pub enum Event {
     /// Somebody wants to read.
     Ask(Request, Read),
+    /// Somebody wants to write a chunk, to hosts that are chosen like this.
+    Place(Request, Write, Placing),
     /// A flow is over, or will not be.
     Ended(FlowId),
     /// Somebody has noticed a flow of others.
@@ -85,6 +87,8 @@ pub enum Event {
 pub enum Command {
     /// An answer: what was chosen, or `None` if no replica can be reached.
     Answer(Request, Option<Choice>),
+    /// The hosts of a new chunk's copies, the first first. Fewer than asked for if there are not so many.
+    Placed(Request, Vec<Placed>),
     /// The number of a flow of others, or `None` if its ends are not in the network.
     Numbered(Request, Option<FlowId>),
     /// A read goes on by this part too, or in place of the flow that is named.
@@ -196,6 +200,7 @@ impl FlowServer {
             have_ended |= matches!(event, Event::Ended(_));
             match event {
                 Event::Ask(request, read) => self.on_ask(now, request, &read, out),
+                Event::Place(request, write, placing) => self.on_place(now, request, write, placing, out),
                 Event::Ended(flow) => self.on_ended(now, flow),
                 Event::Noticed(request, flow) => self.on_noticed(now, request, flow, out),
                 Event::Counters(host, counted) => self.on_counters(now, host, &counted),
@@ -249,6 +254,24 @@ impl FlowServer {
             self.readings.insert(request, Reading { read: read.clone(), parts, changes: 0 });
         }
         out.push(Command::Answer(request, choice));
+    }
+
+    fn on_place(
+        &mut self,
+        now: Mono,
+        request: Request,
+        write: Write,
+        placing: Placing,
+        out: &mut Vec<Command>,
+    ) {
+        let draw = self.draws.draw();
+        let write = Write { bytes: write.bytes.min(BYTES_MAX), ..write };
+        let (paths, estimates, loads) = (&mut self.paths, &mut self.estimates, &mut self.loads);
+        let placed = placing.place(now, write, paths, estimates, loads, draw);
+        for copy in &placed {
+            self.note(now, copy.flow, copy.source, copy.target, None);
+        }
+        out.push(Command::Placed(request, placed));
     }
 
     fn note(&mut self, now: Mono, flow: FlowId, source: Place, target: Place, request: Option<Request>) {

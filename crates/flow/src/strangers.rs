@@ -1,6 +1,6 @@
 //! What flows through hosts' links that nobody has planned: all that their interfaces have carried, without
 //! the flows that are known. Sinbad takes the load of links from hosts in the same way; here what is not ours
-//! is one flow more on the link, of unknown size, which new ones have to share it with.
+//! is flows of unknown size on the link, which new ones have to share it with.
 
 use crate::server::{Background, Command, Counted, Event, FlowServer, Request};
 use crate::sites::Sites;
@@ -15,14 +15,17 @@ use std::time::Duration;
 const SHARE_MIN: f64 = 0.03;
 /// Packets' headers and what is sent again: a flow takes so much more of a link than it has bytes.
 const OVERHEAD: f64 = 1.06;
+/// How many flows that is taken to be: interfaces do not count them, and who fills a link rarely does so with
+/// one. A new flow expects a fifth of a link that is full of them.
+const FLOWS: usize = 4;
 /// Reports that follow each other sooner say too little.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// What of one direction of a link is not ours.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Stranger {
-    flow: FlowId,
-    /// Bytes since it began.
+    flows: [FlowId; FLOWS],
+    /// Bytes of each since they began.
     bytes: f64,
 }
 
@@ -40,7 +43,7 @@ pub(crate) struct Strangers(BTreeMap<IpAddr, Host>);
 impl Strangers {
     /// How many flows these are.
     pub(crate) fn count(&self) -> usize {
-        self.0.values().flat_map(|host| host.strangers.iter().flatten()).count()
+        FLOWS * self.0.values().flat_map(|host| host.strangers.iter().flatten()).count()
     }
 
     /// The network is another one: nothing is known of it.
@@ -73,31 +76,38 @@ impl Strangers {
         for (stranger, (hop, count, before)) in host.strangers.iter_mut().zip(counts) {
             // An interface that was made again counts from nothing.
             let Some(bytes) = count.checked_sub(before) else { continue };
-            let ours = ours(server, hop, stranger.map(|stranger| stranger.flow)) * OVERHEAD;
+            let ours = ours(server, hop, stranger.as_ref()) * OVERHEAD;
             let rest = (bytes as f64 / seconds - ours).max(0.0);
             let capacity = sites.topology.capacity(hop.link()).bytes();
             if rest < capacity * SHARE_MIN {
                 if let Some(over) = stranger.take() {
-                    server.step(now, [Event::Ended(over.flow)], out);
+                    server.step(now, over.flows.map(Event::Ended), out);
                 }
                 continue;
             }
-            let is_known = |stranger: &Stranger| server.estimates().rate(stranger.flow).is_some();
-            // A new one began with the interval that it was measured in.
-            *stranger = stranger.filter(is_known).or_else(|| begin(began, place, hop, server, out));
+            // The flow server forgets the oldest when it has too many.
+            let is_known = |flow: &FlowId| server.estimates().rate(*flow).is_some();
+            if !stranger.as_ref().is_some_and(|stranger| stranger.flows.iter().all(is_known)) {
+                let left = stranger.take().map(|stranger| stranger.flows.map(Event::Ended));
+                server.step(now, left.into_iter().flatten(), out);
+                // New ones began with the interval that they were measured in.
+                *stranger = begin(began, place, hop, server, out);
+            }
             if let Some(stranger) = stranger {
-                stranger.bytes += rest * seconds;
-                server.measured(now, Counted { flow: stranger.flow, bytes: stranger.bytes as u64 });
+                stranger.bytes += rest * seconds / FLOWS as f64;
+                for flow in stranger.flows {
+                    server.measured(now, Counted { flow, bytes: stranger.bytes as u64 });
+                }
             }
         }
     }
 }
 
-/// The sum of what known flows have on a hop.
-fn ours(server: &FlowServer, hop: Hop, but: Option<FlowId>) -> f64 {
+/// The sum of what known flows have on a hop, without these.
+fn ours(server: &FlowServer, hop: Hop, but: Option<&Stranger>) -> f64 {
     let estimates = server.estimates();
-    let stranger = but.and_then(|flow| estimates.rate(flow)).map_or(0.0, |rate| rate.bytes());
-    (estimates.load(hop).bytes() - stranger).max(0.0)
+    let strangers = but.iter().flat_map(|stranger| stranger.flows).filter_map(|flow| estimates.rate(flow));
+    (estimates.load(hop).bytes() - strangers.map(|rate| rate.bytes()).sum::<f64>()).max(0.0)
 }
 
 fn begin(
@@ -108,11 +118,14 @@ fn begin(
     out: &mut Vec<Command>,
 ) -> Option<Stranger> {
     let noticed = Background { source: place, target: place, path: Path(vec![hop]), bytes: None };
-    let before = out.len();
-    server.step(now, [Event::Noticed(Request(0), noticed)], out);
-    let numbered = out[before..].iter().position(|command| matches!(command, Command::Numbered(..)))?;
-    match out.remove(before + numbered) {
-        Command::Numbered(_, flow) => Some(Stranger { flow: flow?, bytes: 0.0 }),
-        _ => None,
+    let mut told = Vec::new();
+    server.step(now, [(); FLOWS].map(|()| Event::Noticed(Request(0), noticed.clone())), &mut told);
+    let mut flows = Vec::with_capacity(FLOWS);
+    for command in told {
+        match command {
+            Command::Numbered(_, flow) => flows.extend(flow),
+            other => out.push(other),
+        }
     }
+    Some(Stranger { flows: flows.try_into().ok()?, bytes: 0.0 })
 }

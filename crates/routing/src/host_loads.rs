@@ -1,9 +1,9 @@
 //! The load of links as it can be estimated from what hosts send: Sinbad's way, for reads.
 //!
 //! Mayflower VI.B: Sinbad-R looks at what goes up from hosts towards the core, since reads flow that way from
-//! the replica. What a host sends to another is spread evenly over all shortest paths between them, as nobody
-//! knows which one it takes. Invariant: it is as old as the last measurement, but for what has been chosen
-//! since. This module must not know paths of flows.
+//! the replica; what is written meets others on the way down too. What a host sends to another is spread
+//! evenly over all shortest paths between them, as nobody knows which one it takes. Invariant: it is as old as
+//! the last measurement, but for what has been chosen since. This module must not know paths of flows.
 
 use crate::paths::{Paths, Routes};
 use crate::rate::Rate;
@@ -44,7 +44,7 @@ impl HostLoads {
         let routes = paths.between(source, target);
         let each = rate.bytes() / (routes.count() as f64).max(1.0);
         for route in routes.iter() {
-            for hop in route.hops().filter(|hop| is_upwards(paths.topology(), *hop)) {
+            for hop in route.hops() {
                 self.loads[hop.index()] += each;
                 self.parts[source.0 as usize].push((hop, each));
             }
@@ -54,11 +54,26 @@ impl HostLoads {
     /// The capacity left on the way up from a replica to a reader: the least of the tiers, where a tier
     /// counts as the mean of its links. Unbounded within a host.
     pub fn left(&self, paths: &mut Paths, source: Place, target: Place) -> Rate {
+        self.least_of_tiers(paths, source, target, is_upwards)
+    }
+
+    /// The same for what is written, which can meet what others send on the way down too.
+    pub fn left_all_the_way(&self, paths: &mut Paths, source: Place, target: Place) -> Rate {
+        self.least_of_tiers(paths, source, target, |_, _| true)
+    }
+
+    fn least_of_tiers(
+        &self,
+        paths: &mut Paths,
+        source: Place,
+        target: Place,
+        counts: impl Fn(&Topology, Hop) -> bool,
+    ) -> Rate {
         let routes: Routes = paths.between(source, target);
         let topology = paths.topology();
         let mut tiers: Vec<(f64, f64)> = Vec::new();
         for route in routes.iter() {
-            for (tier, hop) in route.hops().filter(|hop| is_upwards(topology, *hop)).enumerate() {
+            for (tier, hop) in route.hops().filter(|hop| counts(topology, *hop)).enumerate() {
                 let load = self.loads.get(hop.index()).copied().unwrap_or(0.0);
                 let left = topology.capacity(hop.link()).bytes() - load;
                 if tiers.len() <= tier {

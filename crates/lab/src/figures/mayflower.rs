@@ -2,10 +2,12 @@
 
 use super::Effort;
 use crate::figure::{Claim, Figure, Seen, Series};
-use crate::reads::{Experiment, Others, Outcome, Room, SlowDisks, jobs, lower_bound, run};
+use crate::reads::{
+    Experiment, Others, Outcome, Room, SlowDisks, Writes, fractional_optimum, jobs, lower_bound, run,
+};
 use crate::statistics::{Interval, mean, percentile};
 use bearing_flow::Replanning;
-use bearing_routing::{Rate, Shape, Wiring};
+use bearing_routing::{Placing, Rate, Shape, Wiring};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +40,7 @@ fn experiment(case: &str, effort: Effort) -> Experiment {
         files: 500,
         sets: 1,
         others: None,
+        writes: None,
         slow_disks: None,
         piece: 32_000_000,
         least: 1_000_000,
@@ -60,7 +63,10 @@ fn mean_of(outcomes: &[Outcome], of: impl Fn(&Outcome) -> &Vec<f64>) -> Interval
     Interval::of(&means)
 }
 
-/// Mean completion times over something that is varied.
+/// The lower bound for the same reads.
+const BOUND: &str = "lower bound";
+
+/// Mean completion times over something that is varied, and below them the lower bound.
 fn varied(
     selections: &[&str],
     effort: Effort,
@@ -78,7 +84,20 @@ fn varied(
             .collect();
         line(selection, xs, &intervals)
     };
-    selections.iter().map(series).collect()
+    let mut all: Vec<Series> = selections.iter().map(series).collect();
+    let bounds: Vec<Interval> = xs.iter().map(|x| bound(effort, |experiment| vary(experiment, *x))).collect();
+    all.push(line(BOUND, xs, &bounds));
+    all
+}
+
+/// What no selection can beat.
+fn bound(effort: Effort, vary: impl Fn(&mut Experiment)) -> Interval {
+    let seeded = (0..effort.seeds).map(|seed| {
+        let mut experiment = Experiment { seed: effort.seed + seed, ..experiment(P, effort) };
+        vary(&mut experiment);
+        lower_bound(&experiment, &jobs(&experiment))
+    });
+    Interval::of(&seeded.collect::<Vec<f64>>())
 }
 
 fn line(scheme: &str, xs: &[f64], intervals: &[Interval]) -> Series {
@@ -123,9 +142,26 @@ impl Figure {
         self.ours.push(Seen { claim, value, holds: true, why: why.to_owned() });
     }
 
+    /// How far mayflower-p is from what nothing can beat.
+    fn see_distances(&mut self) {
+        let (Some(ours), Some(bound)) = (self.of(P), self.of(BOUND)) else { return };
+        let over: Vec<(f64, f64)> = ours
+            .points
+            .iter()
+            .zip(&bound.points)
+            .map(|(ours, bound)| (ours[0], ours[1] / bound[1]))
+            .collect();
+        for (x, over) in over {
+            self.see(format!("mean of mayflower-p over the lower bound at {x}"), over, "");
+        }
+    }
+
+    fn of(&self, scheme: &str) -> Option<&Series> {
+        self.series.iter().find(|series| series.scheme == scheme)
+    }
+
     fn y(&self, scheme: &str, index: usize) -> f64 {
-        let series = self.series.iter().find(|series| series.scheme == scheme);
-        series.and_then(|series| series.points.get(index)).map_or(f64::NAN, |point| point[1])
+        self.of(scheme).and_then(|series| series.points.get(index)).map_or(f64::NAN, |point| point[1])
     }
 }
 
@@ -197,13 +233,7 @@ pub fn figure_3(name: &str, effort: Effort) -> Figure {
         1.0 - means[7] / means[0],
         "beyond the paper",
     );
-    let bounds: Vec<f64> = (0..effort.seeds)
-        .map(|seed| {
-            let experiment = Experiment { seed: effort.seed + seed, ..experiment(P, effort) };
-            lower_bound(&experiment, &jobs(&experiment))
-        })
-        .collect();
-    let bound = mean(&bounds);
+    let bound = bound(effort, |_| {}).mean;
     figure.see("lower bound of the mean (s)".to_owned(), bound, "no link inside the network is looked at");
     figure.see("mean of mayflower-p over the lower bound".to_owned(), means[0] / bound, "");
     figure
@@ -230,6 +260,7 @@ pub fn figure_4(name: &str, effort: Effort) -> Figure {
         1.5..=MORE,
         "links to the cores are not as full here: the division of 8:1 by tier is not published",
     );
+    figure.see_distances();
     figure
 }
 
@@ -248,6 +279,7 @@ pub fn figure_5(name: &str, effort: Effort) -> Figure {
         1.0..=MORE,
         "sinbad-r-mf grows as mayflower-p does here, the others more",
     );
+    figure.see_distances();
     figure
 }
 
@@ -268,6 +300,7 @@ pub fn figure_6(name: &str, effort: Effort) -> Figure {
     let gain =
         (0..4).map(|index| 1.0 - figure.y(N_REPLANNED, index) / figure.y(P, index)).fold(0.0, f64::max);
     figure.see("mayflower-n, re-planned, below mayflower-p by at most".to_owned(), gain, "beyond the paper");
+    figure.see_distances();
     figure
 }
 
@@ -326,6 +359,7 @@ pub fn figure_8(name: &str, effort: Effort) -> Figure {
         1.0..=MORE,
         "the flow server hears of every end at once here: short reads are estimated as well as long ones",
     );
+    figure.see_distances();
     figure
 }
 
@@ -342,6 +376,7 @@ pub fn figure_9(name: &str, effort: Effort) -> Figure {
     let (ecmp, flows) = (below("hdfs-ecmp"), below("hdfs-mf"));
     figure.claim("below hdfs-ecmp by more than", 0.75, ecmp, 0.75..=1.0, "");
     figure.claim("below hdfs-mf by more than", 0.25, flows, 0.25..=1.0, "");
+    figure.see_distances();
     figure
 }
 
@@ -360,21 +395,9 @@ pub fn hosts(name: &str, effort: Effort) -> Figure {
         experiment.sets = u64::from(pods) / 4;
         experiment.reads = effort.reads * pods as usize / 8;
     };
-    let mut series = varied(&selections, effort, &HOSTS, grown);
-    let bounds = HOSTS.map(|hosts| {
-        let seeded = (0..effort.seeds).map(|seed| {
-            let mut experiment = Experiment { seed: effort.seed + seed, ..experiment(P, effort) };
-            grown(&mut experiment, hosts);
-            lower_bound(&experiment, &jobs(&experiment))
-        });
-        Interval::of(&seeded.collect::<Vec<f64>>())
-    });
-    series.push(line("lower bound", &HOSTS, &bounds));
+    let series = varied(&selections, effort, &HOSTS, grown);
     let mut figure = figure(name, effort, "hosts", series);
-    for (index, hosts) in HOSTS.iter().enumerate() {
-        let over = figure.y(P, index) / figure.y("lower bound", index);
-        figure.see(format!("mean of mayflower-p over the lower bound at {hosts} hosts"), over, "");
-    }
+    figure.see_distances();
     figure
 }
 
@@ -400,6 +423,77 @@ pub fn slow_disks(name: &str, effort: Effort) -> Figure {
     for (index, count) in xs.iter().enumerate().skip(1) {
         let ratio = figure.y("mayflower-p, told", index) / figure.y("mayflower-p, not told", index);
         figure.see(format!("told over not told, {count} slow disks"), ratio, "");
+    }
+    figure
+}
+
+/// Few reads at once, beside the best that is possible for them.
+pub fn optimum(name: &str, effort: Effort) -> Figure {
+    let selections = [P, B, "mayflower-n", "sinbad-r-mf", "nearest-ecmp"];
+    let xs = [2.0, 3.0, 4.0];
+    // So small a case says little: as many as the figure's reads make.
+    let cases = (effort.reads as u64 / 20).max(2);
+    // All begin at once, and have files in common, or they would rarely meet.
+    let few = |selection: &str, reads: f64, case: u64| Experiment {
+        reads: reads as usize,
+        rate: 1e12,
+        files: 2,
+        locality: [0.2, 0.3, 0.5],
+        seed: effort.seed + case,
+        ..experiment(selection, effort)
+    };
+    let over = |of: &dyn Fn(f64, u64) -> f64| {
+        xs.map(|x| Interval::of(&(0..cases).map(|case| of(x, case)).collect::<Vec<f64>>()))
+    };
+    let mut series: Vec<Series> = selections
+        .iter()
+        .map(|selection| line(selection, &xs, &over(&|x, case| mean(&run(&few(selection, x, case)).reads))))
+        .collect();
+    let best = over(&|x, case| {
+        let experiment = few(P, x, case);
+        experiment.query.as_secs_f64() + fractional_optimum(&experiment.room.topology, &jobs(&experiment))
+    });
+    let bounds = over(&|x, case| {
+        let experiment = few(P, x, case);
+        lower_bound(&experiment, &jobs(&experiment))
+    });
+    series.extend([line("fractional optimum", &xs, &best), line(BOUND, &xs, &bounds)]);
+    let mut figure = figure(name, effort, "reads that begin at once, of two files", series);
+    for selection in selections {
+        let over = figure.y(selection, 2) / figure.y("fractional optimum", 2);
+        figure.see(format!("mean of {selection} over the fractional optimum at 4"), over, "");
+    }
+    let slack = figure.y("fractional optimum", 2) / figure.y(BOUND, 2);
+    figure.see(
+        "fractional optimum over the lower bound at 4".to_owned(),
+        slack,
+        "what the bound of the other figures leaves out",
+    );
+    figure
+}
+
+/// Chunks that are written beside the reads, by who chooses their hosts.
+pub fn writes(name: &str, effort: Effort) -> Figure {
+    let xs = [0.01, 0.02, 0.03];
+    let cases = [("random", Placing::Random), ("sinbad", Placing::HostLoads), ("by cost", Placing::Cost)];
+    let (mut writes, mut reads) = (Vec::new(), Vec::new());
+    for (scheme, placing) in cases {
+        let outcomes = xs.map(|rate| {
+            let writes = Some(Writes { rate, copies: 3, placing });
+            runs(&Experiment { rate: 0.05, writes, ..experiment(P, effort) }, effort)
+        });
+        let of =
+            |of: fn(&Outcome) -> &Vec<f64>| outcomes.iter().map(|runs| mean_of(runs, of)).collect::<Vec<_>>();
+        writes.push(line(scheme, &xs, &of(|outcome| &outcome.writes)));
+        reads.push(line(&format!("reads beside {scheme}"), &xs, &of(|outcome| &outcome.reads)));
+    }
+    let series = writes.into_iter().chain(reads).collect();
+    let mut figure = figure(name, effort, "writes of three copies a second for each host", series);
+    for (index, x) in xs.iter().enumerate() {
+        for scheme in ["sinbad", "by cost"] {
+            let ratio = figure.y("random", index) / figure.y(scheme, index);
+            figure.see(format!("random over {scheme} at {x}"), ratio, "");
+        }
     }
     figure
 }

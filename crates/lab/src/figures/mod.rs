@@ -47,6 +47,16 @@ pub const FIGURES: &[Known] = &[
         about: "beyond the paper: hosts with slow disks",
         draw: mayflower::slow_disks,
     },
+    Known {
+        name: "mayflower-optimum",
+        about: "beyond the paper: few reads beside the best possible",
+        draw: mayflower::optimum,
+    },
+    Known {
+        name: "mayflower-writes",
+        about: "beyond the paper: where new chunks are written",
+        draw: mayflower::writes,
+    },
     Known { name: "mayflower-hosts", about: "beyond the paper: 64 to 1,024 hosts", draw: mayflower::hosts },
 ];
 

@@ -5,7 +5,7 @@
 //! sum of their times is that of the shortest remaining one first (Schrage 1968). For each reader the larger
 //! sum counts. Links inside the network are not looked at, so the best possible lies above this.
 
-use super::{Experiment, Job};
+use super::{Experiment, Job, Kind};
 use bearing_routing::{End, Hop, Place, Topology};
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub fn lower_bound(experiment: &Experiment, jobs: &[Job]) -> f64 {
     let mut flows: BTreeMap<(Vec<Place>, Place), f64> = BTreeMap::new();
     let mut by_reader: BTreeMap<Place, (Vec<(f64, f64)>, f64)> = BTreeMap::new();
     let mut count = 0.0;
-    for job in jobs.iter().filter(|job| !job.is_others) {
+    for job in jobs.iter().filter(|job| job.kind == Kind::Read) {
         let key = (job.replicas.clone(), job.reader);
         let flow = *flows.entry(key).or_insert_with(|| largest_flow(topology, &job.replicas, job.reader));
         let link: f64 =

@@ -11,25 +11,37 @@ const OTHERS: (f64, f64, f64, f64) = (96.0, 64.0, 32.0, 256.0);
 /// Locality of others' flows.
 const OTHERS_LOCALITY: [f64; 3] = [0.2, 0.3, 0.5];
 
-/// One read, or one flow of others.
+/// What a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A read.
+    Read,
+    /// A flow of others.
+    Others,
+    /// A chunk that is written.
+    Write,
+}
+
+/// One read, one flow of others, or one write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     /// When it begins, in nanoseconds.
     pub at: u64,
-    /// Who wants the bytes.
+    /// Who wants the bytes, or writes them.
     pub reader: Place,
-    /// Who has them; others' flows have one source.
+    /// Who has them; others' flows have one source, and of what is written nobody has them yet.
     pub replicas: Vec<Place>,
     /// How many.
     pub bytes: u64,
-    /// Whether it is a flow of others.
-    pub is_others: bool,
+    /// What it is.
+    pub kind: Kind,
 }
 
 /// All reads and others' flows of an experiment, by time. The same for every selection.
 pub fn jobs(experiment: &Experiment) -> Vec<Job> {
     let mut rng = Seeded::new(experiment.seed);
     let (mut placing, mut reading, mut others) = (rng.fork(1), rng.fork(2), rng.fork(3));
+    let mut writing = rng.fork(4);
     let room = &experiment.room;
     let files: Vec<Vec<Place>> =
         (0..experiment.files * experiment.sets).map(|_| replicas(room, &mut placing)).collect();
@@ -49,7 +61,7 @@ pub fn jobs(experiment: &Experiment) -> Vec<Job> {
                 break reader;
             }
         };
-        jobs.push(Job { at: nanoseconds(at), reader, replicas, bytes: experiment.bytes, is_others: false });
+        jobs.push(Job { at: nanoseconds(at), reader, replicas, bytes: experiment.bytes, kind: Kind::Read });
     }
     let end = at;
     if let Some(traffic) = experiment.others {
@@ -58,8 +70,17 @@ pub fn jobs(experiment: &Experiment) -> Vec<Job> {
             let source = Place(others.below(u64::from(room.topology.places())) as u32);
             let reader = reader(room, source, OTHERS_LOCALITY, &mut others);
             let bytes = (size(&mut others) * 1e6) as u64;
-            jobs.push(Job { at: nanoseconds(at), reader, replicas: vec![source], bytes, is_others: true });
+            jobs.push(Job { at: nanoseconds(at), reader, replicas: vec![source], bytes, kind: Kind::Others });
             at += exponential(&mut others, traffic.rate * hosts);
+        }
+    }
+    if let Some(writes) = experiment.writes {
+        let mut at = exponential(&mut writing, writes.rate * hosts);
+        while at < end {
+            let reader = Place(writing.below(u64::from(room.topology.places())) as u32);
+            let (at_ns, replicas) = (nanoseconds(at), Vec::new());
+            jobs.push(Job { at: at_ns, reader, replicas, bytes: experiment.bytes, kind: Kind::Write });
+            at += exponential(&mut writing, writes.rate * hosts);
         }
     }
     jobs.sort_by_key(|job| job.at);

@@ -3,14 +3,16 @@
 
 mod bound;
 mod jobs;
+mod optimum;
 mod world;
 
 pub use bound::lower_bound;
-pub use jobs::{Job, jobs};
+pub use jobs::{Job, Kind, jobs};
+pub use optimum::fractional_optimum;
 pub use world::{Outcome, run};
 
 use bearing_flow::Replanning;
-use bearing_routing::{Rate, Selection, Topology};
+use bearing_routing::{Placing, Rate, Selection, Topology};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +34,17 @@ pub struct Others {
     pub rate: f64,
     /// Whether the flow server is told of them.
     pub is_reported: bool,
+}
+
+/// Chunks that are written beside the reads, as large as these.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Writes {
+    /// Writes a second that begin, for each host.
+    pub rate: f64,
+    /// Copies of each.
+    pub copies: usize,
+    /// How their hosts are chosen.
+    pub placing: Placing,
 }
 
 /// Hosts whose disks are slower than their links: every so many-th one.
@@ -67,6 +80,8 @@ pub struct Experiment {
     pub sets: u64,
     /// Flows of others, if any.
     pub others: Option<Others>,
+    /// Writes, if any.
+    pub writes: Option<Writes>,
     /// Slow disks, if any.
     pub slow_disks: Option<SlowDisks>,
     /// A stream's next request (published: 32 MB).

@@ -1,9 +1,11 @@
 //! The simulated network: exact shares for all flows at every moment, and the flow server's machine, which
 //! knows only what it is told.
 
-use super::{Experiment, Job, jobs};
+use super::{Experiment, Job, Kind, jobs};
 use bearing_flow::{Background, Command, Counted, Event, FlowServer, Options, Request};
-use bearing_routing::{Choice, FlowId, Hop, LinkId, Part, Path, Paths, Pieces, Place, Rate, Shares};
+use bearing_routing::{
+    Choice, FlowId, Hop, LinkId, Part, Path, Paths, Pieces, Place, Placed, Rate, Shares, Write,
+};
 use bearing_types::Mono;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -18,6 +20,8 @@ pub struct Outcome {
     pub reads: Vec<f64>,
     /// Flows of others.
     pub others: Vec<f64>,
+    /// Writes, until the last copy is there.
+    pub writes: Vec<f64>,
     /// Of reads from several replicas: between the ends of their first and last stream.
     pub gaps: Vec<f64>,
     /// Bytes that were carried, of all.
@@ -83,6 +87,7 @@ struct World<'a> {
     paths: Paths,
     server: FlowServer,
     choices: BTreeMap<usize, Choice>,
+    placed: BTreeMap<usize, Vec<Placed>>,
     numbered: BTreeMap<usize, FlowId>,
     readings: BTreeMap<usize, Reading>,
     streams: BTreeMap<FlowId, Stream>,
@@ -113,6 +118,7 @@ pub fn run(experiment: &Experiment) -> Outcome {
         shares: Shares::new(capacities.collect::<Vec<Rate>>()),
         server: FlowServer::new(Mono::ZERO, topology.clone(), options),
         choices: BTreeMap::new(),
+        placed: BTreeMap::new(),
         numbered: BTreeMap::new(),
         readings: BTreeMap::new(),
         streams: BTreeMap::new(),
@@ -128,11 +134,16 @@ pub fn run(experiment: &Experiment) -> Outcome {
         world.tell(places.map(|place| Event::Disk(place, disk(experiment, place))));
     }
     world.run();
-    let others = |is_others: bool| {
-        let of = |(job, took): (&Job, &f64)| (job.is_others == is_others).then_some(*took);
+    let took = |kind: Kind| {
+        let of = |(job, took): (&Job, &f64)| (job.kind == kind).then_some(*took);
         world.jobs.iter().zip(&world.took).filter_map(of).collect()
     };
-    Outcome { reads: others(false), others: others(true), ..world.outcome }
+    Outcome {
+        reads: took(Kind::Read),
+        others: took(Kind::Others),
+        writes: took(Kind::Write),
+        ..world.outcome
+    }
 }
 
 /// What a host's disk gives, if it is slow.
@@ -142,10 +153,11 @@ fn disk(experiment: &Experiment, place: Place) -> Option<Rate> {
 }
 
 impl World<'_> {
-    /// What a stream crosses: the disk, numbered behind all hops, and its path. Others' flows need no disk.
+    /// What a stream crosses: the disk, numbered behind all hops, and its path. Only reads need disks: what is
+    /// written waits in memory.
     fn crossed(&self, job: usize, source: Place, path: Path) -> Vec<Hop> {
         let disk = Hop::numbered(self.paths.topology().hops() as u32 + source.0);
-        let disk = (!self.jobs[job].is_others).then_some(disk);
+        let disk = (self.jobs[job].kind == Kind::Read).then_some(disk);
         disk.into_iter().chain(path.0).collect()
     }
 
@@ -188,6 +200,9 @@ impl World<'_> {
                     let choice = choice.expect("every host can be reached");
                     self.choices.insert(job as usize, choice);
                 }
+                Command::Placed(Request(job), placed) => {
+                    self.placed.insert(job as usize, placed);
+                }
                 Command::Numbered(Request(job), flow) => {
                     self.numbered.insert(job as usize, flow.expect("its ends are in the network"));
                 }
@@ -218,7 +233,7 @@ impl World<'_> {
     }
 
     fn on_arrive(&mut self, job: usize) {
-        if self.jobs[job].is_others {
+        if self.jobs[job].kind == Kind::Others {
             self.begin_others(job);
         } else {
             let half = self.experiment.query.as_nanos() as u64 / 2;
@@ -240,29 +255,43 @@ impl World<'_> {
         } else {
             FlowId(UNTOLD + index as u64)
         };
-        self.begin(index, vec![(flow, source, path, job.bytes)], job.bytes);
+        self.begin(index, vec![(flow, source, path, job.bytes)], job.bytes, u64::MAX);
     }
 
     fn on_ask(&mut self, index: usize) {
-        let job = &self.jobs[index];
-        let read =
-            bearing_routing::Read { reader: job.reader, replicas: job.replicas.clone(), bytes: job.bytes };
-        self.tell([Event::Ask(Request(index as u64), read)]);
+        let (job, request) = (&self.jobs[index], Request(index as u64));
+        let event = match self.experiment.writes.filter(|_| job.kind == Kind::Write) {
+            Some(writes) => {
+                let write = Write { writer: job.reader, copies: writes.copies, bytes: job.bytes };
+                Event::Place(request, write, writes.placing)
+            }
+            None => {
+                let (reader, replicas) = (job.reader, job.replicas.clone());
+                Event::Ask(request, bearing_routing::Read { reader, replicas, bytes: job.bytes })
+            }
+        };
+        self.tell([event]);
         let half = self.experiment.query.as_nanos() as u64 / 2;
         self.at(self.now + half, Next::Start(index));
     }
 
     fn on_start(&mut self, index: usize) {
+        if let Some(placed) = self.placed.remove(&index) {
+            // Every copy gets all bytes: nobody helps another.
+            let bytes = self.jobs[index].bytes;
+            let parts = placed.into_iter().map(|copy| (copy.flow, copy.source, copy.path, bytes));
+            return self.begin(index, parts.collect(), bytes, u64::MAX);
+        }
         let choice = self.choices.remove(&index).expect("it was asked for");
         let replicas = self.jobs[index].replicas.clone();
         let parts = choice.parts.into_iter();
         let parts = parts.map(|part| (part.flow, replicas[part.replica], part.path, part.bytes)).collect();
-        self.begin(index, parts, self.experiment.piece);
+        self.begin(index, parts, self.experiment.piece, self.experiment.least);
     }
 
-    fn begin(&mut self, job: usize, parts: Vec<(FlowId, Place, Path, u64)>, piece: u64) {
+    fn begin(&mut self, job: usize, parts: Vec<(FlowId, Place, Path, u64)>, piece: u64, least: u64) {
         let sizes = parts.iter().map(|part| part.3);
-        let pieces = Pieces::new(sizes, piece, self.experiment.least);
+        let pieces = Pieces::new(sizes, piece, least);
         let streams: Vec<FlowId> = parts.iter().map(|part| part.0).collect();
         let open = streams.len();
         self.readings.insert(job, Reading { pieces, streams, first_end: None, open });
@@ -379,7 +408,7 @@ impl World<'_> {
         reading.open -= 1;
         if reading.open == 0 {
             debug_assert!(reading.pieces.is_done());
-            if reading.streams.len() > 1 {
+            if reading.streams.len() > 1 && self.jobs[index].kind == Kind::Read {
                 self.outcome.gaps.push((self.now - first) as f64 / 1e9);
             }
             self.readings.remove(&index);

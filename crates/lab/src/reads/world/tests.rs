@@ -1,7 +1,7 @@
 use super::*;
-use crate::reads::{Others, Room};
+use crate::reads::{Others, Room, Writes};
 use bearing_flow::Replanning;
-use bearing_routing::Shape;
+use bearing_routing::{Placing, Shape};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ fn experiment(selection: &str) -> Experiment {
         files: 100,
         sets: 1,
         others: None,
+        writes: None,
         slow_disks: None,
         piece: 32 << 20,
         least: 1 << 20,
@@ -79,5 +80,26 @@ fn others_flows_are_there_whether_they_are_reported_or_not() {
         let outcome = run(&Experiment { others, ..experiment("mayflower-b") });
         assert!(outcome.others.len() > 50, "{}", outcome.others.len());
         assert!(outcome.others.iter().all(|seconds| *seconds >= 0.25 && seconds.is_finite()));
+    }
+}
+
+#[test]
+fn a_write_takes_what_the_closed_form_says_and_every_copy_gets_all_bytes() {
+    for placing in [Placing::Random, Placing::HostLoads, Placing::Cost] {
+        // Few in hours: nobody meets anybody.
+        let writes = Some(Writes { rate: 1e-4, copies: 3, placing });
+        let experiment = Experiment { rate: 1e-5, reads: 4, writes, ..experiment("mayflower-b") };
+        let outcome = run(&experiment);
+        assert!(outcome.writes.len() > 10, "{}", outcome.writes.len());
+        let all = (4 + 3 * outcome.writes.len()) as f64 * experiment.bytes as f64;
+        assert!((outcome.carried - all).abs() < all * 1e-6, "{}", outcome.carried);
+        // The first host passes it on to two others at once: over its own link of 1 Gb/s, or over one of the
+        // links of 500 Mb/s above its rack if both are sent over the same.
+        let bits = experiment.bytes as f64 * 8.0;
+        let expected = [bits * 2.0 / 1e9 + 0.004, bits * 2.0 / 0.5e9 + 0.004];
+        let near = |seconds: &f64| expected.iter().any(|expected| (seconds - expected).abs() < 2e-3);
+        assert!(outcome.writes.iter().all(near), "{placing:?}: {:?}", outcome.writes);
+        let by_two_ways = outcome.writes.iter().filter(|seconds| **seconds < expected[0] + 2e-3).count();
+        assert!(placing != Placing::Cost || by_two_ways == outcome.writes.len(), "{:?}", outcome.writes);
     }
 }
