@@ -14,6 +14,7 @@ use bearing_proto::frame::{BLOCK_BYTES, FrameHeader, PAYLOAD_BYTES_MAX};
 use bearing_proto::grant::{Capability, FramePart};
 use bearing_seams::{EngineError, EngineResult};
 use bearing_types::ChunkId;
+use std::ops::Range;
 
 /// Takes a read.
 pub(crate) fn read(
@@ -105,7 +106,10 @@ pub(crate) fn head(chunks: &Chunks, cx: &mut Cx<'_>, mut job: ReadJob, result: E
     let start = header.header_bytes;
     let here = bytes.get((start + blocks.start) as usize..(start + blocks.end) as usize);
     match here {
-        Some(here) => deliver(chunks, cx, &job, &header, here),
+        Some(here) => match part_of(&job, &header, here) {
+            Some(part) => finish(cx, &job, Ok(here[part].to_vec())),
+            None => damaged(chunks, cx, &job),
+        },
         None => {
             let (chunk, offset) = (job.chunk, frame + u64::from(start + blocks.start));
             job.header = Some(Box::new(header));
@@ -117,22 +121,25 @@ pub(crate) fn head(chunks: &Chunks, cx: &mut Cx<'_>, mut job: ReadJob, result: E
 
 /// The blocks were read.
 pub(crate) fn blocks(chunks: &Chunks, cx: &mut Cx<'_>, mut job: ReadJob, result: EngineResult<Vec<u8>>) {
-    let Some(bytes) = engine_result(chunks, cx, &job, result) else { return };
-    match job.header.take() {
-        Some(header) => deliver(chunks, cx, &job, &header, &bytes),
+    let Some(mut bytes) = engine_result(chunks, cx, &job, result) else { return };
+    match job.header.take().and_then(|header| part_of(&job, &header, &bytes)) {
+        Some(part) => {
+            // What begins with a block is not copied.
+            bytes.truncate(part.end);
+            bytes.drain(..part.start);
+            finish(cx, &job, Ok(bytes));
+        }
         None => damaged(chunks, cx, &job),
     }
 }
 
-fn deliver(chunks: &Chunks, cx: &mut Cx<'_>, job: &ReadJob, header: &FrameHeader, blocks: &[u8]) {
+/// Where in its blocks the part is that was asked for; `None`: they are not what was written.
+fn part_of(job: &ReadJob, header: &FrameHeader, blocks: &[u8]) -> Option<Range<usize>> {
     let FramePart { skip, length, .. } = job.part;
-    let expected = header.blocks_for(skip, length).unwrap_or(0..0);
+    let expected = header.blocks_for(skip, length)?;
     let whole = blocks.len() == (expected.end - expected.start) as usize;
-    if !whole || !header.verify(expected.start, blocks) {
-        return damaged(chunks, cx, job);
-    }
     let start = (skip - expected.start) as usize;
-    finish(cx, job, Ok(blocks[start..start + length as usize].to_vec()));
+    (whole && header.verify(expected.start, blocks)).then_some(start..start + length as usize)
 }
 
 /// The bytes do not fit, unless the chunk was cut or removed while they were read.

@@ -171,7 +171,7 @@ pub enum Command {
     /// To another metadata server.
     Ring(ServerId, RingMessage),
     /// To a data server, with the bytes that go with it.
-    Data(ServerId, DataRequest, Option<Arc<[u8]>>),
+    Data(ServerId, DataRequest, Option<Arc<Vec<u8>>>),
     /// To the coordinator.
     Ask(Ask),
     /// Append to the tablet log; confirmed by [`Event::Synced`] with a number at least this.

@@ -71,8 +71,8 @@ pub(crate) struct Seal {
 }
 
 impl Seal {
-    /// The packet.
-    pub fn packet(self, packing: Packing, attachment: &[u8]) -> Vec<u8> {
+    /// The packet, but for its attachment of so many bytes.
+    pub fn packet(self, packing: Packing, attachment_bytes: usize) -> Vec<u8> {
         let stamp = Stamp {
             version: self.session.version,
             sender: Sender::Client(self.session.id),
@@ -81,7 +81,7 @@ impl Seal {
             to: self.next.to.0,
             ticket: if self.next.with_ticket { &self.session.ticket } else { &[] },
         };
-        packing.seal(&stamp, Some(&self.session.key), attachment)
+        packing.seal_head(&stamp, Some(&self.session.key), attachment_bytes)
     }
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Greeting(Seal);
 impl Greeting {
     /// The packet.
     pub fn packet(self) -> Vec<u8> {
-        self.0.packet(Packing::new(), &[])
+        self.0.packet(Packing::new(), 0)
     }
 }
 

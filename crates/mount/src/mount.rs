@@ -450,8 +450,8 @@ impl Shared {
         endpoint.take_failures(&mut failed);
         lost.extend(self.post.take_failures(&failed));
         let mut events = Vec::new();
-        for Incoming { peer, bytes, .. } in incoming.drain(..) {
-            events.append(&mut self.post.open(peer, &bytes));
+        for Incoming { peer, bytes, bulk, .. } in incoming.drain(..) {
+            events.append(&mut self.post.open(peer, &bytes, bulk));
             self.heard.fetch_or(!events.is_empty(), Ordering::Relaxed);
             endpoint.recycle(bytes);
         }

@@ -12,7 +12,7 @@ use bearing_env::handshake::{Initiator, Outcome};
 use bearing_env::{Clock, DatagramSender, Destination, Endpoint, SendError, Waker};
 use bearing_proto::client::ServerEntry;
 use bearing_proto::enrolment::Enrolment;
-use bearing_proto::envelope::{self, Message, Packet, PacketError, Packing, Refusal, Sender, Versions};
+use bearing_proto::envelope::{self, Bulk, Message, Packet, PacketError, Packing, Refusal, Sender, Versions};
 use bearing_proto::freshness::{Held, Welcomed};
 use bearing_proto::hello::{self, HelloRefusal};
 use bearing_proto::prefix::Prefix;
@@ -65,6 +65,13 @@ enum Streamed {
     Greeting,
     /// A packet with messages.
     Packet(Held<Way>),
+}
+
+/// A packet that is to be sent, and its bulk bytes, which stand at its end.
+struct Sealed {
+    to: SocketAddr,
+    packet: Vec<u8>,
+    bulk: Option<Bulk>,
 }
 
 /// Where servers are.
@@ -214,13 +221,12 @@ impl Post {
                 continue;
             }
             let full = std::mem::take(&mut shared);
-            is_sent &= full.is_empty()
-                || self.dispatch(to, life, Held { packing: full, attachment: Vec::new(), way });
+            is_sent &= full.is_empty() || self.dispatch(to, life, Held { packing: full, bulk: None, way });
             if !may_share || !shared.push(&letter.message, SHARED_BYTES_MAX) {
                 is_sent &= self.send_alone(to, letter);
             }
         }
-        let rest = Held { packing: shared, attachment: Vec::new(), way };
+        let rest = Held { packing: shared, bulk: None, way };
         is_sent & (rest.packing.is_empty() || self.dispatch(to, life, rest))
     }
 
@@ -233,7 +239,8 @@ impl Post {
             Transport::Datagram if bytes <= DATAGRAM_BYTES_MAX => Way::Datagram,
             Transport::Datagram | Transport::Stream => Way::Stream,
         };
-        self.dispatch(to, letter.life, Held { packing, attachment: letter.attachment, way })
+        let bulk = (!letter.attachment.is_empty()).then(|| letter.attachment.into());
+        self.dispatch(to, letter.life, Held { packing, bulk, way })
     }
 
     /// A datagram is sealed and sent at once. A packet for a stream is sealed when it is handed over, so that
@@ -245,7 +252,10 @@ impl Post {
                 true
             }
             Way::Datagram => match self.seal_or_hold(to, life, held) {
-                Some((to, packet)) => self.send_datagram(to, &packet),
+                Some(Sealed { to, mut packet, bulk }) => {
+                    packet.extend_from_slice(bulk.as_deref().map_or(&[], Vec::as_slice));
+                    self.send_datagram(to, &packet)
+                }
                 // Without a session nothing can be said; the machine does not try.
                 None => true,
             },
@@ -253,7 +263,7 @@ impl Post {
     }
 
     /// What to send now, and to where: the packet, or a greeting while it waits for the server's start.
-    fn seal_or_hold(&self, to: Route, life: Life, held: Held<Way>) -> Option<(SocketAddr, Vec<u8>)> {
+    fn seal_or_hold(&self, to: Route, life: Life, held: Held<Way>) -> Option<Sealed> {
         let mut line = self.line();
         // The next line begins only after the next life has: as long as this is the life, this is its line.
         if life != self.life() {
@@ -262,13 +272,14 @@ impl Post {
         match line.next(to.server)? {
             Sealing::Packet(seal) => {
                 drop(line);
-                let packet = seal.packet(held.packing, &held.attachment);
-                Some((to.carried.unwrap_or(to.server), packet))
+                let bulk = held.bulk;
+                let packet = seal.packet(held.packing, envelope::length(bulk.as_ref()));
+                Some(Sealed { to: to.carried.unwrap_or(to.server), packet, bulk })
             }
             Sealing::Greeting(greeting) => {
                 line.hold(to.server, held);
                 drop(line);
-                Some((to.server, greeting.packet()))
+                Some(Sealed { to: to.server, packet: greeting.packet(), bulk: None })
             }
         }
     }
@@ -310,18 +321,19 @@ impl Post {
         streamed: Streamed,
     ) -> Result<(), SendError> {
         let packet = match streamed {
-            Streamed::Greeting => self.greeting(address),
+            Streamed::Greeting => self.greeting(address).map(|packet| (packet, None)),
             Streamed::Packet(held) => {
-                self.seal_or_hold(Route::to(address), life, held).map(|(_, packet)| packet)
+                let sealed = self.seal_or_hold(Route::to(address), life, held);
+                sealed.map(|sealed| (sealed.packet, sealed.bulk))
             }
         };
         // A server reads only short packets from a stream on which nobody has proved himself, and only a
         // greeting with its start proves anything. So the greeting is made after the packet: its start may
         // have become known just now.
         let first = if endpoint.has_stream(address) { None } else { self.greeting(address) };
-        let mut packets = first.iter().chain(&packet);
-        let to = Destination::Address(address);
-        packets.try_for_each(|packet| endpoint.send(to, bearing_env::Transport::Stream, packet))
+        let mut packets = first.map(|packet| (packet, None)).into_iter().chain(packet);
+        let (to, way) = (Destination::Address(address), bearing_env::Transport::Stream);
+        packets.try_for_each(|(packet, bulk)| endpoint.send_with_bulk(to, way, &packet, bulk))
     }
 
     fn greeting(&self, address: SocketAddr) -> Option<Vec<u8>> {
@@ -426,15 +438,12 @@ impl Post {
 
     /// What a packet that came in says. One that is not ours, not signed as it should be, or that came
     /// before, says nothing.
-    pub fn open(&self, peer: SocketAddr, bytes: &[u8]) -> Vec<Event> {
+    pub fn open(&self, peer: SocketAddr, bytes: &[u8], bulk: Vec<u8>) -> Vec<Event> {
         if hello::is_handshake(bytes) {
             return self.on_answer(peer, bytes);
         }
         let key = self.line().session().map(|session| session.key.clone());
-        let opened = match key {
-            Some(key) => envelope::open(bytes, Some(&key)),
-            None => envelope::open(bytes, None),
-        };
+        let opened = envelope::open_with(bytes, bulk, key.as_ref());
         match opened {
             Ok(packet) => self.take(peer, packet),
             // A server of another release does not know our version either.

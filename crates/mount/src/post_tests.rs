@@ -72,8 +72,8 @@ impl Both {
             let mut incoming = Vec::new();
             assert!(self.post.hand_over(&mut self.endpoint).is_empty());
             self.endpoint.receive(Some(Duration::from_millis(1)), &mut incoming).unwrap();
-            for Incoming { peer, bytes, .. } in incoming {
-                self.events.extend(self.post.open(peer, &bytes));
+            for Incoming { peer, bytes, bulk, .. } in incoming {
+                self.events.extend(self.post.open(peer, &bytes, bulk));
             }
             self.server.receive(Some(Duration::from_millis(1)), &mut self.received).unwrap();
             self.received.iter().for_each(|packet| {
@@ -113,7 +113,7 @@ impl Both {
     }
 
     fn open(&self, packet: &[u8]) -> Vec<Event> {
-        self.post.open(self.server.local_address(), packet)
+        self.post.open(self.server.local_address(), packet, Vec::new())
     }
 }
 
@@ -175,10 +175,10 @@ fn a_server_whose_start_is_not_known_is_greeted_and_gets_what_waited_once_it_say
         assert!(!envelope::ticket(&both.received[0].bytes, &greeting.header).is_empty());
         let welcome = Message::Welcome { versions: Versions::SPOKEN };
         let welcome = both.said_by_server(0, Start(99), greeting.header.counter, &welcome);
-        assert_eq!(both.post.open(address, &welcome), []);
+        assert_eq!(both.post.open(address, &welcome, Vec::new()), []);
         let packets = both.sent(vec![], 1);
         assert_eq!((packets[0].1.header.to, &packets[0].1.messages[..]), (99, &[message(1)][..]));
-        assert_eq!(both.post.open(address, &welcome), [], "overheard and sent again");
+        assert_eq!(both.post.open(address, &welcome, Vec::new()), [], "overheard and sent again");
     }
 }
 
@@ -254,7 +254,11 @@ fn a_ticket_that_has_its_time_before_it_is_not_over_whatever_a_signed_refusal_sa
     both.post.send(vec![letter(1, vec![], Transport::Datagram)]);
     let expired = both.said_by_server(0, START, 1, &Message::Refused(Refusal::Expired));
     let stranger = "192.0.2.1:9".parse().unwrap();
-    assert_eq!(both.post.open(stranger, &expired), [], "it answers an old packet that somebody sent again");
+    assert_eq!(
+        both.post.open(stranger, &expired, Vec::new()),
+        [],
+        "it answers an old packet that somebody sent again"
+    );
     assert_eq!(both.open(&expired), [], "the clock of that server is wrong");
     let renewed = |ticket_seconds| TicketMessage::Renewed { ticket: vec![1; 100], ticket_seconds };
     assert_eq!(both.open(&both.said_by_server(1, START, 0, &Message::Ticket(renewed(60)))), []);
@@ -284,7 +288,7 @@ fn a_stranger_who_asks_for_a_ticket_is_shown_none() {
     let refusal = Message::Refused(Refusal::NeedTicket);
     let need_ticket = envelope::seal(&Stamp::NOBODY, None, Some(&refusal), &[]);
     let stranger = Endpoint::server(local()).unwrap();
-    assert_eq!(both.post.open(stranger.local_address(), &need_ticket), []);
+    assert_eq!(both.post.open(stranger.local_address(), &need_ticket, Vec::new()), []);
     assert_eq!(both.open(&need_ticket), []);
     both.turn_until(|both| !both.received.is_empty());
     let (_, greeting) = both.opened().remove(0);

@@ -22,6 +22,9 @@
 //!      -    -  attachment: bulk bytes, covered by a CRC32C that the body carries
 //! ```
 //!
+//! On a stream the attachment has a buffer of its own at both ends, so it is sealed and opened apart from what
+//! stands before it, and never copied.
+//!
 //! The MAC's key is the session secret between a client and any server, in both directions, and the cluster's
 //! packet key between servers; the sender's kind is under the MAC, so a packet cannot be reflected. A server
 //! takes only packets that name its present start, each counter once: what was overheard before it was
@@ -33,9 +36,10 @@ use crate::{client, clock, coordinator, data, filters, flow, join, peer, relay, 
 use bearing_types::{ServerId, SessionId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::sync::Arc;
 
 /// The newest version of the protocol that this program speaks.
-pub const VERSION: u16 = 14;
+pub const VERSION: u16 = 15;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 72;
 /// The largest packet on a stream, in bytes.
@@ -195,6 +199,7 @@ pub struct Header {
     pub to: u64,
     body_bytes: usize,
     ticket_bytes: usize,
+    attachment_bytes: usize,
     messages: usize,
 }
 
@@ -219,6 +224,14 @@ impl Stamp<'static> {
     /// Of an unsigned refusal.
     pub const NOBODY: Stamp<'static> =
         Stamp { version: VERSION, sender: Sender::Nobody, counter: 0, from: Start::NONE, to: 0, ticket: &[] };
+}
+
+/// An attachment on its way out; several packets may have the same.
+pub type Bulk = Arc<Vec<u8>>;
+
+/// How long an attachment is.
+pub fn length(bulk: Option<&Bulk>) -> usize {
+    bulk.map_or(0, |bulk| bulk.len())
 }
 
 /// An opened packet.
@@ -330,6 +343,13 @@ impl Packing {
 
     /// Seals what was added and gives the packet's bytes. `key` is `None` only for [`Sender::Nobody`].
     pub fn seal(self, stamp: &Stamp<'_>, key: Option<&Key>, attachment: &[u8]) -> Vec<u8> {
+        let mut packet = self.seal_head(stamp, key, attachment.len());
+        packet.extend_from_slice(attachment);
+        packet
+    }
+
+    /// The same without the attachment, of so many bytes, which is to follow.
+    pub fn seal_head(self, stamp: &Stamp<'_>, key: Option<&Key>, attachment_bytes: usize) -> Vec<u8> {
         let mut packet = self.packet;
         packet.resize(packet.len().max(HEADER_BYTES), 0);
         let (kind, id) = stamp.sender.to_wire();
@@ -339,19 +359,17 @@ impl Packing {
         packet[6] = kind;
         packet[8..16].copy_from_slice(&id.to_le_bytes());
         packet[16..20].copy_from_slice(&body_bytes.to_le_bytes());
-        packet[20..24].copy_from_slice(&(attachment.len() as u32).to_le_bytes());
+        packet[20..24].copy_from_slice(&(attachment_bytes as u32).to_le_bytes());
         packet[24..26].copy_from_slice(&(self.messages as u16).to_le_bytes());
         packet[26..28].copy_from_slice(&(stamp.ticket.len() as u16).to_le_bytes());
         packet[32..40].copy_from_slice(&stamp.counter.to_le_bytes());
         packet[40..48].copy_from_slice(&stamp.from.0.to_le_bytes());
         packet[48..56].copy_from_slice(&stamp.to.to_le_bytes());
-        packet.reserve_exact(stamp.ticket.len() + attachment.len());
         packet.extend_from_slice(stamp.ticket);
         if let Some(key) = key {
             let mac = key.sign(&[&packet[..SIGNED_BYTES], &packet[HEADER_BYTES..]]);
             packet[SIGNED_BYTES..HEADER_BYTES].copy_from_slice(&mac.0);
         }
-        packet.extend_from_slice(attachment);
         packet
     }
 }
@@ -364,7 +382,7 @@ pub fn seal(stamp: &Stamp<'_>, key: Option<&Key>, message: Option<&Message>, att
 }
 
 /// Reads what stands before the body, not checked by any key yet: it says with whose key to open the packet.
-/// Refuses other versions.
+/// Refuses other versions. The attachment may be apart.
 pub fn header(packet: &[u8]) -> Result<Header, PacketError> {
     // Older versions have shorter headers; all begin alike.
     if packet.len() < 8 || packet[0..4] != MAGIC {
@@ -379,9 +397,10 @@ pub fn header(packet: &[u8]) -> Result<Header, PacketError> {
     }
     let (body_bytes, attachment_bytes) = (u32_at(packet, 16) as usize, u32_at(packet, 20) as usize);
     let (messages, ticket_bytes) = (usize::from(u16_at(packet, 24)), usize::from(u16_at(packet, 26)));
-    let parts = [HEADER_BYTES, body_bytes, ticket_bytes, attachment_bytes];
-    let expected = parts.into_iter().try_fold(0usize, usize::checked_add);
-    if expected != Some(packet.len()) || messages > MESSAGES_MAX || ticket_bytes > ticket::TICKET_BYTES_MAX {
+    // Sums of what fits 32 bits.
+    let head_bytes = HEADER_BYTES + body_bytes + ticket_bytes;
+    let is_whole = packet.len() == head_bytes || packet.len() == head_bytes + attachment_bytes;
+    if !is_whole || messages > MESSAGES_MAX || ticket_bytes > ticket::TICKET_BYTES_MAX {
         return Err(PacketError::Malformed);
     }
     Ok(Header {
@@ -392,6 +411,7 @@ pub fn header(packet: &[u8]) -> Result<Header, PacketError> {
         to: u64_at(packet, 48),
         body_bytes,
         ticket_bytes,
+        attachment_bytes,
         messages,
     })
 }
@@ -411,6 +431,11 @@ fn is_signed(packet: &[u8], header: &Header, key: &Key) -> bool {
 
 /// Opens a packet with the sender's key (`None` for [`Sender::Nobody`], which then may only hold refusals).
 pub fn open(packet: &[u8], key: Option<&Key>) -> Result<Packet, PacketError> {
+    open_with(packet, Vec::new(), key)
+}
+
+/// The same for a packet whose attachment came apart; without one it may stand in the packet.
+pub fn open_with(packet: &[u8], bulk: Vec<u8>, key: Option<&Key>) -> Result<Packet, PacketError> {
     let header = header(packet)?;
     let sender = header.sender;
     match (sender, key) {
@@ -425,7 +450,12 @@ pub fn open(packet: &[u8], key: Option<&Key>) -> Result<Packet, PacketError> {
     if sender == Sender::Nobody && !only_refusals {
         return Err(PacketError::Unauthenticated);
     }
-    Ok(Packet { sender, header, messages, attachment: rest[header.ticket_bytes..].to_vec() })
+    let behind = &rest[header.ticket_bytes..];
+    if behind.len() + bulk.len() != header.attachment_bytes {
+        return Err(PacketError::Malformed);
+    }
+    let attachment = if behind.is_empty() { bulk } else { behind.to_vec() };
+    Ok(Packet { sender, header, messages, attachment })
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
@@ -505,6 +535,20 @@ mod tests {
         assert_eq!(opened.attachment, b"bulk");
         assert_eq!((opened.header.counter, opened.header.to), (12, 99));
         assert_eq!(ticket(&packet, &opened.header), b"ticket");
+    }
+
+    #[test]
+    fn an_attachment_may_come_apart_and_has_to_come_whole() {
+        let key = Key::new([7; 32]);
+        let mut packing = Packing::new();
+        assert!(packing.push(&request(), 1000));
+        let head = packing.seal_head(&stamp(), Some(&key), 4);
+        assert_eq!(open_with(&head, b"bulk".to_vec(), Some(&key)).unwrap().attachment, b"bulk");
+        let whole = [&head[..], b"bulk"].concat();
+        assert_eq!(open(&whole, Some(&key)).unwrap().attachment, b"bulk");
+        for (packet, bulk) in [(&head, &b""[..]), (&head, b"bul"), (&whole, b"bulk")] {
+            assert_eq!(open_with(packet, bulk.to_vec(), Some(&key)), Err(PacketError::Malformed));
+        }
     }
 
     #[test]

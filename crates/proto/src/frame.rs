@@ -194,14 +194,25 @@ pub fn frame_bytes(owner: &FrameOwner, payload_bytes: u32) -> u64 {
 /// # Panics
 /// If the payload exceeds [`PAYLOAD_BYTES_MAX`] or the name [`NAME_BYTES_MAX`], which are bugs of the caller.
 pub fn encode(owner: &FrameOwner, payload: &[u8], log: &mut Vec<u8>) {
-    assert!(payload.len() <= PAYLOAD_BYTES_MAX as usize && owner.name.len() <= NAME_BYTES_MAX);
-    let checksums: Vec<u32> = payload.chunks(BLOCK_BYTES as usize).map(crc32c::crc32c).collect();
-    let header_bytes = header_bytes_for(owner, payload.len() as u32);
-    let start = log.len();
+    encode_parts(owner, std::iter::once(payload), log);
+}
+
+/// The same for a payload that lies in parts.
+pub fn encode_parts<'a>(
+    owner: &FrameOwner,
+    parts: impl Iterator<Item = &'a [u8]> + Clone,
+    log: &mut Vec<u8>,
+) {
+    let payload_bytes: usize = parts.clone().map(<[u8]>::len).sum();
+    assert!(payload_bytes <= PAYLOAD_BYTES_MAX as usize && owner.name.len() <= NAME_BYTES_MAX);
+    let header_bytes = header_bytes_for(owner, payload_bytes as u32);
+    let checksums = payload_bytes.div_ceil(BLOCK_BYTES as usize);
+    let (start, end) = (log.len(), log.len() + header_bytes + payload_bytes.next_multiple_of(8));
+    log.reserve_exact(end - start);
     log.extend_from_slice(&MAGIC);
     log.extend_from_slice(&VERSION.to_le_bytes());
     log.extend_from_slice(&(header_bytes as u16).to_le_bytes());
-    log.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    log.extend_from_slice(&(payload_bytes as u32).to_le_bytes());
     log.extend_from_slice(&[0; 4]);
     for field in [owner.node.0, owner.home.0, owner.parent.0, owner.file_offset, owner.version.0] {
         log.extend_from_slice(&field.to_le_bytes());
@@ -210,19 +221,22 @@ pub fn encode(owner: &FrameOwner, payload: &[u8], log: &mut Vec<u8>) {
         log.extend_from_slice(&field.to_le_bytes());
     }
     log.extend_from_slice(&(owner.name.len() as u16).to_le_bytes());
-    log.extend_from_slice(&(checksums.len() as u16).to_le_bytes());
+    log.extend_from_slice(&(checksums as u16).to_le_bytes());
     log.extend_from_slice(&owner.written.0.to_le_bytes());
     log.extend_from_slice(&if owner.is_guess { GUESS } else { 0 }.to_le_bytes());
-    for checksum in &checksums {
-        log.extend_from_slice(&checksum.to_le_bytes());
-    }
+    let checksums_start = log.len();
+    log.resize(checksums_start + 4 * checksums, 0);
     log.extend_from_slice(&owner.name);
     log.resize(start + header_bytes, 0);
-    let header = &log[start..];
+    parts.for_each(|part| log.extend_from_slice(part));
+    let (header, payload) = log[start..].split_at_mut(header_bytes);
+    let checksums = header[checksums_start - start..].chunks_exact_mut(4);
+    for (checksum, block) in checksums.zip(payload.chunks(BLOCK_BYTES as usize)) {
+        checksum.copy_from_slice(&crc32c::crc32c(block).to_le_bytes());
+    }
     let crc = crc32c::crc32c_append(crc32c::crc32c(&header[..12]), &header[16..]);
-    log[start + 12..start + 16].copy_from_slice(&crc.to_le_bytes());
-    log.extend_from_slice(payload);
-    log.resize(start + header_bytes + payload.len().next_multiple_of(8), 0);
+    header[12..16].copy_from_slice(&crc.to_le_bytes());
+    log.resize(end, 0);
 }
 
 /// The checksum that messages carry of a frame.

@@ -10,7 +10,7 @@
 //! Why not counters that begin with the time: a client whose clock is wrong would be shut out, and packets
 //! from just before a restart taken again.
 
-use crate::envelope::{Packing, Start, Versions};
+use crate::envelope::{self, Bulk, Packing, Start, Versions};
 use crate::window::{Freshness, ReplayWindow};
 use bearing_types::ServerId;
 use std::collections::{BTreeMap, VecDeque};
@@ -205,7 +205,7 @@ pub struct Held<W> {
     /// Its messages.
     pub packing: Packing,
     /// Bulk bytes.
-    pub attachment: Vec<u8>,
+    pub bulk: Option<Bulk>,
     /// How it goes.
     pub way: W,
 }
@@ -248,7 +248,7 @@ impl<K: Ord + Copy, W> HeldPackets<K, W> {
 
 impl<W> Held<W> {
     fn bytes(&self) -> usize {
-        self.packing.bytes() + self.attachment.len()
+        self.packing.bytes() + envelope::length(self.bulk.as_ref())
     }
 }
 
@@ -319,9 +319,10 @@ mod tests {
     #[test]
     fn held_packets_are_bounded_and_keep_their_order() {
         let mut held = HeldPackets::default();
-        let packet = |n: usize| Held::<()> { packing: Packing::new(), attachment: vec![0; n], way: () };
+        let packet =
+            |n: usize| Held::<()> { packing: Packing::new(), bulk: Some(vec![0; n].into()), way: () };
         (0..HELD_MAX + 5).for_each(|n| held.push(at(1), packet(n)));
-        let lengths: Vec<usize> = held.take(at(1)).iter().map(|held| held.attachment.len()).collect();
+        let lengths: Vec<usize> = held.take(at(1)).iter().map(|held| held.bytes()).collect();
         assert_eq!(lengths, (5..HELD_MAX + 5).collect::<Vec<_>>());
         (0..20).for_each(|n| held.push(at(n), packet(8 << 20)));
         assert!(held.bytes <= HELD_BYTES_MAX);

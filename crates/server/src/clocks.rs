@@ -101,7 +101,7 @@ impl Clocks {
             self.number = self.number.wrapping_add(1);
             self.asked.insert(*server, (self.number, now.mono));
             self.last_asked = Some(*server);
-            post.to_server(*server, &Message::Clock(ClockMessage::Ask { id: self.number }), &[]);
+            post.to_server(*server, &Message::Clock(ClockMessage::Ask { id: self.number }), None);
         }
         true
     }
@@ -114,7 +114,7 @@ impl Clocks {
         match *message {
             ClockMessage::Ask { id } => {
                 let told = ClockMessage::Told { id, wall: now.wall };
-                post.to_server(server, &Message::Clock(told), &[]);
+                post.to_server(server, &Message::Clock(told), None);
             }
             ClockMessage::Told { id, wall } => {
                 let sent = self.asked.get(&server).filter(|(asked, _)| *asked == id).map(|(_, sent)| *sent);

@@ -128,7 +128,7 @@ impl Contacts {
                 question.due = now.after(LOOK);
                 continue;
             }
-            post.to_server(COORDINATOR, &Message::Ask(question.ask.clone()), &[]);
+            post.to_server(COORDINATOR, &Message::Ask(question.ask.clone()), None);
             question.due = now.after(question.pause);
             question.pause = (question.pause * 2).min(REPEAT_MAX);
         }

@@ -71,7 +71,7 @@ impl Driver for Office {
             if told.result != Ok(TellBody::Slow) {
                 self.questions.end(Clock.mono(), (u64::from(asker.0), told.id));
             }
-            post.answer(Sender::Server(asker), &Message::Told(told), &[]);
+            post.answer(Sender::Server(asker), &Message::Told(told), None);
         }
         if self.desk.has_older() && !std::mem::replace(&mut self.older, true) {
             tracing::error!("{OLDER}");

@@ -229,7 +229,7 @@ impl ChunkKeeper {
             }
         }
         if let Some(ask) = claim.ask(now) {
-            post.to_server(COORDINATOR, &Message::Ask(ask), &[]);
+            post.to_server(COORDINATOR, &Message::Ask(ask), None);
         }
         Ok(())
     }
@@ -272,11 +272,11 @@ impl ChunkKeeper {
     fn carry_out(&mut self, now: Mono, command: Command, post: &mut Post) {
         match command {
             Command::Ask { to, request, attachment } => {
-                post.to_server(to, &Message::Data(request), &attachment)
+                post.to_server(to, &Message::Data(request), Some(attachment))
             }
             Command::Answer { to, reply, attachment } => {
                 self.requests.end(Clock.mono(), (metrics::number_of(to), reply.id));
-                post.answer(to, &Message::DataReply(reply), &attachment);
+                post.answer(to, &Message::DataReply(reply), Some(attachment));
             }
             Command::Log { ticket, command } => {
                 if let Some(threads) = &mut self.threads {

@@ -105,10 +105,10 @@ impl Driver for Counsel {
         }
         for say in self.out.drain(..) {
             match say {
-                Say::Ask(server, request) => post.to_server(server, &Message::Data(request), &[]),
+                Say::Ask(server, request) => post.to_server(server, &Message::Data(request), None),
                 Say::Answer(to, reply) => {
                     self.questions.end(Clock.mono(), (metrics::number_of(to), reply.id));
-                    post.answer(to, &Message::FlowReply(reply), &[]);
+                    post.answer(to, &Message::FlowReply(reply), None);
                 }
             }
         }

@@ -84,7 +84,7 @@ impl Joins {
     pub fn take(&mut self, session: SessionId, join: Join, post: &mut Post) {
         if let Some(known) = self.joins.iter().find(|joining| joining.session == session) {
             if let Step::Answered(joined) = &known.step {
-                post.to_session(session, &Message::Joined(joined.clone()), &[]);
+                post.to_session(session, &Message::Joined(joined.clone()), None);
             }
             return;
         }
@@ -116,7 +116,7 @@ impl Joins {
             };
             if now >= joining.due {
                 joining.due = now.after(REPEAT);
-                post.to_server(COORDINATOR, &Message::Ask(Ask { id, call }), &[]);
+                post.to_server(COORDINATOR, &Message::Ask(Ask { id, call }), None);
             }
         }
     }
@@ -147,7 +147,7 @@ impl Joins {
                 }
                 Err(complaint) => tracing::warn!("a host does not join with {}: {complaint}", joining.token),
             }
-            post.to_session(joining.session, &Message::Joined(joined.clone()), &[]);
+            post.to_session(joining.session, &Message::Joined(joined.clone()), None);
         }
         true
     }

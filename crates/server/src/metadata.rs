@@ -209,7 +209,7 @@ impl Driver for TabletKeeper {
                 | AskCall::Metrics
                 | AskCall::Swap { .. } => Err("only the coordinator has registers".to_owned()),
             };
-            post.answer(operator, &Message::Told(Told { id, result }), &[]);
+            post.answer(operator, &Message::Told(Told { id, result }), None);
         }
         Ok(())
     }
@@ -331,21 +331,19 @@ impl TabletKeeper {
 
     fn carry_out(&mut self, command: Command, post: &mut Post) -> Result<(), StartError> {
         match command {
-            Command::Reply(session, reply) => post.to_session(session, &Message::Reply(reply), &[]),
-            Command::Recall(session, recall) => post.to_session(session, &Message::Recall(recall), &[]),
+            Command::Reply(session, reply) => post.to_session(session, &Message::Reply(reply), None),
+            Command::Recall(session, recall) => post.to_session(session, &Message::Recall(recall), None),
             Command::OpenStateQuery(session, open_state_query) => {
-                post.to_session(session, &Message::OpenStateQuery(open_state_query), &[])
+                post.to_session(session, &Message::OpenStateQuery(open_state_query), None)
             }
-            Command::LockFree(session, free) => post.to_session(session, &Message::LockFree(free), &[]),
-            Command::Peer(server, message) => post.to_server(server, &Message::Peer(message), &[]),
+            Command::LockFree(session, free) => post.to_session(session, &Message::LockFree(free), None),
+            Command::Peer(server, message) => post.to_server(server, &Message::Peer(message), None),
             Command::Replication(server, message) => {
-                post.to_server(server, &Message::Replication(message), &[])
+                post.to_server(server, &Message::Replication(message), None)
             }
-            Command::Ring(server, message) => post.to_server(server, &Message::Ring(message), &[]),
-            Command::Data(server, request, bytes) => {
-                post.to_server(server, &Message::Data(request), bytes.as_deref().unwrap_or_default())
-            }
-            Command::Ask(ask) => post.to_server(crate::cluster::COORDINATOR, &Message::Ask(ask), &[]),
+            Command::Ring(server, message) => post.to_server(server, &Message::Ring(message), None),
+            Command::Data(server, request, bytes) => post.to_server(server, &Message::Data(request), bytes),
+            Command::Ask(ask) => post.to_server(crate::cluster::COORDINATOR, &Message::Ask(ask), None),
             Command::Append(number, record) => self.disk.append(number, record),
             Command::Load { ticket, tablet, keys, ranges } => self.disk.load(ticket, tablet, keys, ranges),
             Command::Apply(tablet, index, changes) => self.disk.apply(tablet, index, changes),

@@ -19,7 +19,8 @@ use bearing_proto::client::{Answer, Reply, Request};
 use bearing_proto::coordinator::Ask;
 use bearing_proto::enrolment::EnrolmentName;
 use bearing_proto::envelope::{
-    self, DATAGRAM_PACKED_MAX, Header, PACKET_BYTES_MAX, Packing, Refusal, Stamp, Start, VERSION, Versions,
+    self, Bulk, DATAGRAM_PACKED_MAX, Header, PACKET_BYTES_MAX, Packing, Refusal, Stamp, Start, VERSION,
+    Versions, length,
 };
 use bearing_proto::freshness::{BetweenServers, Held, HeldPackets, Next, Sending, Welcomed};
 use bearing_proto::hello::{self, HelloRefusal};
@@ -30,7 +31,6 @@ use bearing_proto::ticket::{Ticket, TicketMessage};
 use bearing_proto::window::Freshness;
 use bearing_proto::{Message, Packet, PacketError, Sender};
 use bearing_types::{Mono, Now, ServerId, SessionId, Squash, Wall};
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -106,8 +106,10 @@ pub struct Sealed {
     pub to: Destination,
     /// How.
     pub transport: Transport,
-    /// The packet.
+    /// The packet, but for its end.
     pub packet: Vec<u8>,
+    /// Its end.
+    pub bulk: Option<Bulk>,
 }
 
 /// What was not sent, for the counters.
@@ -228,7 +230,7 @@ impl Post {
     }
 
     /// Opens a packet and remembers the way back.
-    pub fn open(&mut self, now: Now, incoming: &Incoming) -> Opened {
+    pub fn open(&mut self, now: Now, incoming: &mut Incoming) -> Opened {
         let peer = incoming.peer;
         if hello::is_handshake(&incoming.bytes) {
             return self.shake_hands(now, incoming);
@@ -264,11 +266,12 @@ impl Post {
 
     fn on_server_packet(
         &mut self,
-        incoming: &Incoming,
+        incoming: &mut Incoming,
         header: Header,
         server: ServerId,
     ) -> Result<Opened, PacketError> {
-        let packet = envelope::open(&incoming.bytes, Some(self.keys.packets()))?;
+        let bulk = std::mem::take(&mut incoming.bulk);
+        let packet = envelope::open_with(&incoming.bytes, bulk, Some(self.keys.packets()))?;
         if header.counter == 0 {
             return self.on_hint(server, &packet);
         }
@@ -326,11 +329,12 @@ impl Post {
     fn on_client_packet(
         &mut self,
         now: Now,
-        incoming: &Incoming,
+        incoming: &mut Incoming,
         header: Header,
         session: SessionId,
     ) -> Result<Opened, PacketError> {
-        let bytes = &incoming.bytes;
+        let bulk = std::mem::take(&mut incoming.bulk);
+        let (incoming, bytes) = (&*incoming, &incoming.bytes);
         let known = self.sessions.get(session).map(|known| &known.ticket);
         let mut shown = None;
         let ticket = match known.filter(|ticket| now.wall < ticket.expires) {
@@ -345,7 +349,7 @@ impl Post {
                 &*shown.insert(ticket.ok_or(PacketError::Unauthenticated)?)
             }
         };
-        let packet = envelope::open(bytes, Some(&ticket.secret))?;
+        let packet = envelope::open_with(bytes, bulk, Some(&ticket.secret))?;
         if header.version != ticket.version {
             return Err(PacketError::Malformed);
         }
@@ -399,7 +403,7 @@ impl Post {
         let (ticket, ticket_seconds) = self.responder.renew(now, &known.ticket);
         known.ticket.expires = now.wall.after(TICKET_LIFE);
         known.sealed = ticket.as_slice().into();
-        self.to_session(session, &Message::Ticket(TicketMessage::Renewed { ticket, ticket_seconds }), &[]);
+        self.to_session(session, &Message::Ticket(TicketMessage::Renewed { ticket, ticket_seconds }), None);
     }
 
     /// Tells a client, unsigned, that its session is not known here.
@@ -427,7 +431,7 @@ impl Post {
 
     fn push_sealed(&mut self, origin: Origin, packet: Vec<u8>) {
         let (to, transport) = origin.way();
-        self.sealed.push(Sealed { to, transport, packet });
+        self.sealed.push(Sealed { to, transport, packet, bulk: None });
     }
 
     /// Tells a stranger why, unsigned and not too often. What is not even a packet gets no answer.
@@ -456,7 +460,7 @@ impl Post {
         let trail = (hop.trail.level, hop.trail.entry);
         let ticket = known.sealed.to_vec();
         let relay = Relay { ticket, origin, request: request.clone(), hops: hop.hops, trail };
-        self.to_server(hop.server, &Message::Relay(relay), &[]);
+        self.to_server(hop.server, &Message::Relay(relay), None);
         true
     }
 
@@ -495,7 +499,7 @@ impl Post {
     }
 
     /// Sends to another server, by datagram if it fits one.
-    pub fn to_server(&mut self, server: ServerId, message: &Message, attachment: &[u8]) {
+    pub fn to_server(&mut self, server: ServerId, message: &Message, bulk: Option<Bulk>) {
         if let (COORDINATOR, Message::Ask(ask), Some(asks)) = (server, message, &mut self.asks) {
             return asks.push(ask.clone());
         }
@@ -507,31 +511,31 @@ impl Post {
                 None => return self.undeliverable.no_address += 1,
             },
         };
-        self.queue(Lane { receiver, origin }, message, attachment);
+        self.queue(Lane { receiver, origin }, message, bulk);
     }
 
     /// Sends to a client: an answer the way its request came, anything else to where the client was last
     /// heard of.
-    pub fn to_session(&mut self, session: SessionId, message: &Message, attachment: &[u8]) {
+    pub fn to_session(&mut self, session: SessionId, message: &Message, bulk: Option<Bulk>) {
         let receiver = Sender::Client(session);
         let last = || self.sessions.get(session)?.origin();
         let origin = self.routes.take(receiver, message).or_else(last);
         let Some(origin) = origin else { return self.undeliverable.no_address += 1 };
-        self.queue(Lane { receiver, origin }, message, attachment);
+        self.queue(Lane { receiver, origin }, message, bulk);
     }
 
     /// Answers whoever asked.
-    pub fn answer(&mut self, asker: Sender, message: &Message, attachment: &[u8]) {
+    pub fn answer(&mut self, asker: Sender, message: &Message, bulk: Option<Bulk>) {
         match asker {
-            Sender::Client(session) => self.to_session(session, message, attachment),
-            Sender::Server(server) => self.to_server(server, message, attachment),
+            Sender::Client(session) => self.to_session(session, message, bulk),
+            Sender::Server(server) => self.to_server(server, message, bulk),
             Sender::Nobody => {}
         }
     }
 
-    fn queue(&mut self, lane: Lane, message: &Message, attachment: &[u8]) {
-        if !attachment.is_empty() {
-            return self.queue_bulk(lane, message, attachment);
+    fn queue(&mut self, lane: Lane, message: &Message, bulk: Option<Bulk>) {
+        if let Some(bulk) = bulk.filter(|bulk| !bulk.is_empty()) {
+            return self.queue_bulk(lane, message, bulk);
         }
         let packed_max = match lane.origin {
             Origin::Datagram(_) | Origin::Carried(..) => DATAGRAM_PACKED_MAX,
@@ -540,7 +544,7 @@ impl Post {
         if self.pending.entry(lane).or_default().push(message, packed_max) {
             return;
         }
-        self.seal_lane(lane, &[]);
+        self.seal_lane(lane, None);
         if self.pending.entry(lane).or_default().push(message, packed_max) {
             return;
         }
@@ -552,18 +556,18 @@ impl Post {
         match (lane.origin, lane.receiver, message) {
             (Origin::Datagram(_) | Origin::Carried(..), Sender::Client(_), Message::Reply(reply)) => {
                 let too_large = Reply { sequence: reply.sequence, answer: Answer::TooLarge };
-                self.queue(lane, &Message::Reply(too_large), &[]);
+                self.queue(lane, &Message::Reply(too_large), None);
             }
             // Clients listen for datagrams only.
             (Origin::Datagram(_), Sender::Client(_) | Sender::Nobody, _) | (Origin::Carried(..), _, _) => {
                 self.drop_too_large(message);
             }
             (Origin::Datagram(address), Sender::Server(_), _) => {
-                self.queue(Lane { origin: Origin::Outgoing(address), ..lane }, message, &[]);
+                self.queue(Lane { origin: Origin::Outgoing(address), ..lane }, message, None);
             }
             (Origin::Outgoing(_) | Origin::Connection(_), _, _) => {
                 if self.pending.entry(lane).or_default().push(message, PACKET_BYTES_MAX) {
-                    self.seal_lane(lane, &[]);
+                    self.seal_lane(lane, None);
                 } else {
                     self.drop_too_large(message);
                 }
@@ -584,9 +588,9 @@ impl Post {
     }
 
     /// A message with bulk bytes has a packet of its own.
-    fn queue_bulk(&mut self, lane: Lane, message: &Message, attachment: &[u8]) {
+    fn queue_bulk(&mut self, lane: Lane, message: &Message, bulk: Bulk) {
         let lane = match (lane.origin, lane.receiver) {
-            (Origin::Datagram(address), Sender::Server(_)) if attachment.len() > DATAGRAM_PACKED_MAX => {
+            (Origin::Datagram(address), Sender::Server(_)) if bulk.len() > DATAGRAM_PACKED_MAX => {
                 Lane { origin: Origin::Outgoing(address), ..lane }
             }
             _ => lane,
@@ -595,29 +599,29 @@ impl Post {
             Origin::Datagram(_) | Origin::Carried(..) => DATAGRAM_BULK_MAX,
             Origin::Outgoing(_) | Origin::Connection(_) => PACKET_BYTES_MAX - DATAGRAM_PACKED_MAX,
         };
-        self.seal_lane(lane, &[]);
-        let fits = attachment.len() <= bulk_max
+        self.seal_lane(lane, None);
+        let fits = bulk.len() <= bulk_max
             && self.pending.entry(lane).or_default().push(message, DATAGRAM_PACKED_MAX);
         if fits {
-            self.seal_lane(lane, attachment);
+            self.seal_lane(lane, Some(bulk));
         } else {
             self.drop_too_large(message);
         }
     }
 
-    fn seal_lane(&mut self, lane: Lane, attachment: &[u8]) {
+    fn seal_lane(&mut self, lane: Lane, bulk: Option<Bulk>) {
         let Some(packing) = self.pending.remove(&lane) else { return };
         if packing.is_empty() {
             return;
         }
         match lane.receiver {
-            Sender::Client(session) => self.seal_to_session(session, lane.origin, packing, attachment),
-            Sender::Server(server) => self.seal_to_server(server, lane.origin, packing, attachment.into()),
+            Sender::Client(session) => self.seal_to_session(session, lane.origin, packing, bulk),
+            Sender::Server(server) => self.seal_to_server(server, lane.origin, packing, bulk),
             Sender::Nobody => {}
         }
     }
 
-    fn seal_to_session(&mut self, session: SessionId, origin: Origin, packing: Packing, attachment: &[u8]) {
+    fn seal_to_session(&mut self, session: SessionId, origin: Origin, packing: Packing, bulk: Option<Bulk>) {
         let Some(known) = self.sessions.get_mut(session) else { return self.undeliverable.no_address += 1 };
         let stamp = Stamp {
             version: known.ticket.version,
@@ -627,26 +631,22 @@ impl Post {
             to: 0,
             ticket: &[],
         };
-        let packet = packing.seal(&stamp, Some(&known.ticket.secret), attachment);
-        self.push_sealed(origin, packet);
+        let packet = packing.seal_head(&stamp, Some(&known.ticket.secret), length(bulk.as_ref()));
+        let (to, transport) = origin.way();
+        self.sealed.push(Sealed { to, transport, packet, bulk });
     }
 
     /// Seals a packet to a server whose start is known; else the packet waits, and the server is greeted.
-    fn seal_to_server(
-        &mut self,
-        server: ServerId,
-        origin: Origin,
-        packing: Packing,
-        attachment: Cow<'_, [u8]>,
-    ) {
+    fn seal_to_server(&mut self, server: ServerId, origin: Origin, packing: Packing, bulk: Option<Bulk>) {
         match self.sending.next(server) {
             Some(next) => {
                 let stamp = self.stamp(next);
-                let packet = packing.seal(&stamp, Some(self.keys.packets()), &attachment);
-                self.push_sealed(origin, packet);
+                let packet = packing.seal_head(&stamp, Some(self.keys.packets()), length(bulk.as_ref()));
+                let (to, transport) = origin.way();
+                self.sealed.push(Sealed { to, transport, packet, bulk });
             }
             None => {
-                let held = Held { packing, attachment: attachment.into_owned(), way: origin };
+                let held = Held { packing, bulk, way: origin };
                 self.held.push(server, held);
                 self.greet(server, origin);
             }
@@ -686,14 +686,14 @@ impl Post {
             if matches!(held.way, Origin::Outgoing(_)) && !std::mem::replace(&mut has_greeted, true) {
                 self.greet(server, held.way);
             }
-            self.seal_to_server(server, held.way, held.packing, held.attachment.into());
+            self.seal_to_server(server, held.way, held.packing, held.bulk);
         }
     }
 
     /// Seals all that waits and gives everything to be sent, in order for each receiver.
     pub fn take_sealed(&mut self) -> Vec<Sealed> {
         while let Some(lane) = self.pending.keys().next().copied() {
-            self.seal_lane(lane, &[]);
+            self.seal_lane(lane, None);
         }
         std::mem::take(&mut self.sealed)
     }

@@ -101,7 +101,7 @@ impl Relaying {
             Said::Decide(from, request) => decide(now, from, request, post),
             Said::Pass(hop, from, request) => pass(hop, from, request, post),
             Said::Send(server, message) => {
-                post.to_server(server, &Message::Filters(message), &[]);
+                post.to_server(server, &Message::Filters(message), None);
                 None
             }
         });
@@ -133,7 +133,7 @@ fn pass(hop: Hop, from: Source, request: Request, post: &mut Post) -> Option<Tak
         Source::Server(ticket, origin) => {
             let Hop { server, hops, trail: Trail { level, entry } } = hop;
             let relay = Relay { ticket, origin, request, hops, trail: (level, entry) };
-            post.to_server(server, &Message::Relay(relay), &[]);
+            post.to_server(server, &Message::Relay(relay), None);
             None
         }
     }

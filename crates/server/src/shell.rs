@@ -12,7 +12,7 @@ use crate::init::registers_file;
 use crate::joins::Joins;
 use crate::metrics::{self, Histogram, Metric, Page, Publisher};
 use crate::notify::{READY, STOPPING, notify};
-use crate::post::{Opened, Post};
+use crate::post::{Opened, Post, Sealed};
 use crate::registers::Registers;
 use crate::relays::Relaying;
 use crate::state::{Occupied, Phase};
@@ -349,7 +349,7 @@ impl Shell<'_> {
         for (asker, told) in registers.turn()? {
             let message = Message::Told(told);
             if asker != me {
-                self.post.answer(Sender::Server(asker), &message, &[]);
+                self.post.answer(Sender::Server(asker), &message, None);
                 continue;
             }
             let opened = Opened::Messages {
@@ -402,7 +402,7 @@ impl Shell<'_> {
         driver: &mut impl Driver,
     ) -> Result<(), StartError> {
         let by_others = self.by_others(now);
-        for packet in incoming.drain(..) {
+        for mut packet in incoming.drain(..) {
             if let (Destination::Carried(_, at), prefix) = (packet.from, self.config.cluster.prefix)
                 && prefix.is_none_or(|prefix| prefix.position(at).is_none())
             {
@@ -410,7 +410,7 @@ impl Shell<'_> {
                 self.endpoint.recycle(packet.bytes);
                 continue;
             }
-            let opened = self.post.open(by_others, &packet);
+            let opened = self.post.open(by_others, &mut packet);
             if let Destination::Carried(..) = packet.from {
                 let taken = matches!(opened, Opened::Messages { .. });
                 *(if taken { &mut self.carried.taken } else { &mut self.carried.unknown }) += 1;
@@ -439,8 +439,9 @@ impl Shell<'_> {
                 // If this fails the packet does too, and is reported.
                 let _ = self.endpoint.send(sealed.to, sealed.transport, &greeting);
             }
-            if let Err(error) = self.endpoint.send(sealed.to, sealed.transport, &sealed.packet) {
-                tracing::debug!("a packet to {:?} was dropped: {error}", sealed.to);
+            let Sealed { to, transport, packet, bulk } = sealed;
+            if let Err(error) = self.endpoint.send_with_bulk(to, transport, &packet, bulk) {
+                tracing::debug!("a packet to {to:?} was dropped: {error}");
             }
         }
     }
@@ -561,7 +562,7 @@ impl Shell<'_> {
             return false;
         };
         let result = Ok(TellBody::Metrics(self.page(now, driver)));
-        self.post.answer(sender, &Message::Told(Told { id: *id, result }), &[]);
+        self.post.answer(sender, &Message::Told(Told { id: *id, result }), None);
         true
     }
 

@@ -552,7 +552,12 @@ impl MetaHost {
             Command::Replication(server, message) => self.send(world, server, &Message::Replication(message)),
             Command::Ring(server, message) => self.send(world, server, &Message::Ring(message)),
             Command::Data(server, request, bytes) => {
-                self.send_with(world, server, &Message::Data(request), bytes.as_deref().unwrap_or_default());
+                self.send_with(
+                    world,
+                    server,
+                    &Message::Data(request),
+                    bytes.as_deref().map_or(&[], Vec::as_slice),
+                );
             }
             Command::Ask(ask) => {
                 let receiver = Sender::Server(COORDINATOR);

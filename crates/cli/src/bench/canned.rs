@@ -45,7 +45,7 @@ impl Driver for Canned {
             let tablet = Block::around(position, TABLET_BITS);
             let result = Ok(Box::new(self.body.clone()));
             let reply = Reply { sequence, answer: Answer::Done { tablet, epoch: Epoch(2), result } };
-            post.to_session(session, &Message::Reply(reply), &[]);
+            post.to_session(session, &Message::Reply(reply), None);
         }
         Ok(())
     }

@@ -19,7 +19,6 @@ use bearing_proto::data::{DataBody, DataCall, DataError};
 use bearing_proto::frame;
 use bearing_proto::grant::Capability;
 use bearing_types::{ChunkId, Code, Mono, NodeId};
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -511,9 +510,11 @@ impl State {
         let (last_name, now) = (self.cache.last_name(node), self.io.now.wall);
         let owner = self.files.frame_owner(node, piece, last_name, now);
         let Some(owner) = owner else { return Vec::new() };
-        let payload = stored.map_or_else(|| self.files.flushing(node, piece).into(), Cow::Borrowed);
-        let mut frame = Vec::with_capacity(payload.len() + payload.len() / 8192 + 512);
-        frame::encode(&owner, &payload, &mut frame);
+        let mut frame = Vec::new();
+        match stored {
+            Some(payload) => frame::encode(&owner, payload, &mut frame),
+            None => frame::encode_parts(&owner, self.files.flushing(node, piece), &mut frame),
+        }
         frame
     }
 

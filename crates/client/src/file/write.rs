@@ -22,10 +22,11 @@ impl Context {
             self.clone().write_behind(node).await;
             self.room(node).await;
         }
+        let count = bytes.len();
         let next = self.with(|state| {
             let (now, enough) = (state.io.now.wall, state.io.config.write_out_bytes);
-            let next = state.files.buffer(node, offset, &bytes, set_ids, (now, enough))?;
-            state.io.counters.bytes_written += bytes.len() as u64;
+            let next = state.files.buffer(node, offset, bytes, set_ids, (now, enough))?;
+            state.io.counters.bytes_written += count as u64;
             Ok(next)
         })?;
         let context = self.clone();
@@ -39,7 +40,7 @@ impl Context {
             Next::WriteOut => self.with(|state| state.spawn(context.write_behind(node))),
             Next::WriteOutLater => self.with(|state| state.spawn(context.write_out_later(node))),
         }
-        Ok(Answer::Written(bytes.len() as u32))
+        Ok(Answer::Written(count as u32))
     }
 
     /// Waits until the buffers have room. As long as they have none, what is buffered is written out.

@@ -197,7 +197,7 @@ impl Datagrams {
                     None => continue,
                 },
             };
-            incoming.push(Incoming { from, peer, transport: Transport::Datagram, bytes });
+            incoming.push(Incoming { from, peer, transport: Transport::Datagram, bytes, bulk: Vec::new() });
         }
         Ok(())
     }

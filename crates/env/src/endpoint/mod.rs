@@ -13,6 +13,7 @@ mod connection;
 mod datagrams;
 mod poll;
 mod pool;
+mod queue;
 mod streams;
 
 pub use datagrams::{DATAGRAM_BYTES_MAX, DatagramSender};
@@ -22,8 +23,10 @@ use crate::Clock;
 use datagrams::Datagrams;
 use poll::{Interest, Poll, Ready};
 use pool::Pool;
+use std::borrow::Cow;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 use streams::Streams;
 
@@ -85,6 +88,8 @@ pub struct Incoming {
     pub transport: Transport,
     /// The packet.
     pub bytes: Vec<u8>,
+    /// What its sender handed over as bulk stands behind it.
+    pub bulk: Vec<u8>,
 }
 
 /// Why a packet was dropped instead of queued.
@@ -295,15 +300,31 @@ impl Endpoint {
     /// Queues a packet; [`Endpoint::flush`] or [`Endpoint::receive`] sends it. To a
     /// [`Destination::Connection`] it always goes by stream. An error means that it was dropped.
     pub fn send(&mut self, to: Destination, transport: Transport, packet: &[u8]) -> Result<(), SendError> {
+        self.send_with_bulk(to, transport, packet, None)
+    }
+
+    /// The same for a packet that ends with `bulk`, which is not copied when it goes by stream, and comes in
+    /// apart there.
+    pub fn send_with_bulk(
+        &mut self,
+        to: Destination,
+        transport: Transport,
+        packet: &[u8],
+        bulk: Option<Arc<Vec<u8>>>,
+    ) -> Result<(), SendError> {
+        let whole = || match &bulk {
+            None => Cow::Borrowed(packet),
+            Some(bulk) => Cow::Owned([packet, bulk].concat()),
+        };
         let result = match (to, transport) {
             (Destination::Address(address), Transport::Datagram) => {
-                self.datagrams.queue(address, None, packet)
+                self.datagrams.queue(address, None, &whole())
             }
             (Destination::Carried(address, at), _) => match &mut self.carried {
-                Some(carried) => carried.queue(address, Some(at), packet),
+                Some(carried) => carried.queue(address, Some(at), &whole()),
                 None => Err(SendError::Unreachable),
             },
-            _ => self.streams.queue(&self.poll, to, packet, &mut self.counters),
+            _ => self.streams.queue(&self.poll, to, packet, bulk, &mut self.counters),
         };
         if result.is_err() {
             self.counters.packets_not_queued += 1;

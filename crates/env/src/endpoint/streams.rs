@@ -11,6 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Accepted connections at most; beyond, the one that was silent for longest is closed.
@@ -108,8 +109,10 @@ impl Streams {
         poll: &Poll,
         to: Destination,
         packet: &[u8],
+        bulk: Option<Arc<Vec<u8>>>,
         counters: &mut Counters,
     ) -> Result<(), SendError> {
+        let bytes = packet.len() + bulk.as_ref().map_or(0, |bulk| bulk.len());
         let id = match to {
             Destination::Connection(id) => id,
             Destination::Carried(..) => return Err(SendError::Unreachable),
@@ -121,13 +124,11 @@ impl Streams {
         if !self.connections.contains_key(&id) {
             return Err(SendError::Gone);
         }
-        if self.owner_bytes(id) + packet.len() > OWNER_BYTES_MAX
-            || !self.make_room(id, packet.len(), counters)
-        {
+        if self.owner_bytes(id) + bytes > OWNER_BYTES_MAX || !self.make_room(id, bytes, counters) {
             return Err(SendError::QueueFull);
         }
         let connection = self.connections.get_mut(&id).ok_or(SendError::Gone)?;
-        connection.queue(packet, QUEUE_BYTES_MAX)?;
+        connection.queue(packet, bulk, QUEUE_BYTES_MAX)?;
         connection.await_queue(self.turn);
         self.count(id);
         self.dirty.push(id);
@@ -393,9 +394,9 @@ impl Streams {
             let from =
                 if connection.outbound { Destination::Address(peer) } else { Destination::Connection(id) };
             let (before, packets) = (connection.partial(), incoming.len());
-            let mut deliver = |bytes| {
+            let mut deliver = |bytes, bulk| {
                 counters.stream_packets_received += 1;
-                incoming.push(Incoming { from, peer, transport: Transport::Stream, bytes });
+                incoming.push(Incoming { from, peer, transport: Transport::Stream, bytes, bulk });
             };
             result = connection.receive(&mut self.scratch, pool, &mut deliver);
             let is_another = before.is_none() || incoming.len() > packets;

@@ -22,7 +22,7 @@ pub(crate) enum CheckpointStep {
     /// A chunk is recorded for a new one, or for the one that is under way.
     Open { anew: bool },
     /// A frame goes to its servers.
-    Write { chunk: CheckpointChunk, offset: u64, frame: Arc<[u8]> },
+    Write { chunk: CheckpointChunk, offset: u64, frame: Arc<Vec<u8>> },
     /// Its servers have all of it, stable.
     Seal { chunk: CheckpointChunk, length: u64 },
     /// It is the tablet's from now on.

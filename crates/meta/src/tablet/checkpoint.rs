@@ -79,7 +79,7 @@ pub(crate) enum NextStep {
     /// The next part of the store is to be read.
     Read,
     /// A frame is to be written, to the last chunk.
-    Write(Arc<[u8]>),
+    Write(Arc<Vec<u8>>),
     /// The last chunk is full, or the last one: it is to be sealed.
     Seal,
 }

@@ -20,7 +20,7 @@ pub(crate) enum Held {
     Mutation(SessionId, Sequence),
     Peer(PeerMessage),
     /// A request to a data server: it may remove or make what only that record speaks of.
-    Data(ServerId, DataRequest, Option<Arc<[u8]>>),
+    Data(ServerId, DataRequest, Option<Arc<Vec<u8>>>),
     /// Ids that this server has asked itself for: what it makes with them may lie in any tablet.
     Ids(Told),
 }

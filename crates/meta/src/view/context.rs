@@ -73,7 +73,7 @@ pub(crate) struct DataSlot {
     /// The request's id once sent, and the log record that has to be committed before it leaves.
     pub sent: Option<(u64, LogIndex)>,
     /// What goes with it.
-    pub bytes: Option<Arc<[u8]>>,
+    pub bytes: Option<Arc<Vec<u8>>>,
     pub result: Option<DataResult>,
 }
 

@@ -736,7 +736,7 @@ impl<'a> View<'a> {
         chunk: ChunkId,
         servers: &[ServerId],
         call: &DataCall,
-        bytes: Option<&Arc<[u8]>>,
+        bytes: Option<&Arc<Vec<u8>>>,
     ) -> Decide<Vec<DataResult>> {
         let slots = &mut self.context.data;
         let mut results = Vec::with_capacity(servers.len());

@@ -47,7 +47,7 @@ impl Files {
         &mut self,
         node: NodeId,
         offset: Option<u64>,
-        bytes: &[u8],
+        bytes: Vec<u8>,
         set_ids: SetIds,
         (now, write_out_bytes): (Wall, usize),
     ) -> Result<Next, Code> {
@@ -181,14 +181,9 @@ impl Files {
     }
 
     /// The bytes of a piece of what is being written out.
-    pub fn flushing(&self, node: NodeId, piece: &Piece) -> Vec<u8> {
-        let mut flushing = Vec::with_capacity((piece.range.end - piece.range.start) as usize);
-        if let Some(file) = self.files.get(&node) {
-            for (_, bytes) in file.flushing.parts(piece.range.clone()) {
-                flushing.extend_from_slice(bytes);
-            }
-        }
-        flushing
+    pub fn flushing(&self, node: NodeId, piece: &Piece) -> impl Iterator<Item = &[u8]> + Clone {
+        let file = self.files.get(&node).into_iter();
+        file.flat_map(|file| file.flushing.parts(piece.range.clone())).map(|(_, bytes)| bytes)
     }
 
     /// What the frame of a piece says of its file, which was last seen under this name.
@@ -238,7 +233,7 @@ impl Files {
         let Some(file) = self.files.get(&node).filter(placed) else { return (range, Vec::new()) };
         let mut own = Runs::default();
         for (at, bytes) in file.flushing.parts(range.clone()).chain(file.dirty.parts(range.clone())) {
-            own.write(at, bytes);
+            own.write(at, bytes.to_vec());
         }
         let own = own.parts(range.clone()).map(|(at, bytes)| (at, bytes.to_vec())).collect();
         (range, own)
