@@ -3,9 +3,12 @@
 
 mod common;
 
+use bearing_proto::Message;
+use bearing_proto::envelope::{self, Refusal, Stamp, VERSION};
 use common::{TestCluster, can_mount, kill, wait_for};
 use std::fs::{self, File};
 use std::io::Read;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -180,4 +183,58 @@ fn a_topology_file_is_refused_with_its_line_and_used_when_it_is_right() {
     assert!(told.contains("host-1") && told.contains("mayflower-p"), "{told}");
     let elsewhere = cluster.run(&["explain", "read", "/file", "--reader", "10.1.1.1"]).ok();
     assert!(elsewhere.contains("add its address to the topology file"), "{elsewhere}");
+}
+
+/// Answers everything, and says hello itself, as a program of the next version of the protocol does.
+fn next_version(socket: &UdpSocket, data: SocketAddr) -> (u64, Option<Refusal>) {
+    let mut said = envelope::seal(&Stamp::NOBODY, None, Some(&Message::Refused(Refusal::Expired)), &[]);
+    said[4..6].copy_from_slice(&(VERSION + 1).to_le_bytes());
+    let (mut heard, mut refusal) = (0, None);
+    socket.send_to(&said, data).unwrap();
+    let mut packet = vec![0; 1 << 16];
+    while let Ok((bytes, from)) = socket.recv_from(&mut packet) {
+        heard += u64::from(from != data);
+        match envelope::open(&packet[..bytes], None).map(|packet| packet.messages) {
+            Ok(messages) => {
+                refusal = refusal.or(messages.into_iter().find_map(|message| match message {
+                    Message::Refused(refusal) => Some(refusal),
+                    _ => None,
+                }));
+            }
+            Err(_) => drop(socket.send_to(&said, from)),
+        }
+    }
+    (heard, refusal)
+}
+
+#[test]
+fn a_flow_server_of_another_version_is_told_so_and_passed_over() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = TestCluster::mounted("flow-version");
+    let (path, bytes) = (cluster.mnt().join("large"), content(24 * MIB));
+    fs::write(&path, &bytes).unwrap();
+    let [flow, data] = ["flow", "data"].map(|kind| cluster.address(kind).parse::<SocketAddr>().unwrap());
+    cluster.down().ok();
+    let socket = UdpSocket::bind(flow).unwrap();
+    let mut reads = Vec::new();
+    let (heard, refusal) = std::thread::scope(|scope| {
+        // The real one finds its port in use.
+        let told = cluster.up_again();
+        assert!(told.err.contains("flow-1"), "{told:?}");
+        let socket_here = socket.try_clone().unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+        let other = scope.spawn(move || next_version(&socket_here, data));
+        for _ in 0..3 {
+            forget_cached();
+            let begun = Instant::now();
+            read_through(&path, &bytes, |_| {});
+            reads.push(begun.elapsed());
+        }
+        other.join().unwrap()
+    });
+    assert!(heard > 3, "it was asked {heard} times");
+    assert_eq!(refusal, Some(Refusal::Version { speaks: VERSION }));
+    assert!(reads.iter().all(|took| *took < Duration::from_secs(5)), "it is not waited for: {reads:?}");
 }

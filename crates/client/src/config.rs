@@ -151,6 +151,8 @@ pub struct ClientConfig {
     pub writeout_delay: Duration,
     /// A new chunk is opened when one has so many bytes.
     pub chunk_bytes_max: u64,
+    /// Frames of at least so many bytes go to chunks of their file's own, as far as there are.
+    pub large_frame_bytes: u64,
     /// Full chunks that are not known to be stable; of more the oldest are synced unasked.
     pub unsynced_chunks_max: usize,
     /// Closed files of which it is remembered one by one what they left unsynced, or lost.
@@ -234,6 +236,7 @@ impl ClientConfig {
             chunk_bytes_max: 64 << 20,
             unsynced_chunks_max: 64,
             closed_files_max: 64 << 10,
+            large_frame_bytes: 1 << 20,
             appends_max: 8,
             reads_max: 8,
             ahead: AheadConfig::standard(),

@@ -167,6 +167,7 @@ impl ClientHost {
         let mut config = ClientConfig::standard(FilesystemId(1));
         config.list_page = 8;
         config.chunk_bytes_max = 64 << 10;
+        config.large_frame_bytes = 4 << 10;
         config.unsynced_chunks_max = 2;
         config.extents_page = 4;
         if self.session.0.is_multiple_of(3) {

@@ -1,6 +1,7 @@
 //! Opening, sealing, syncing and finishing chunks.
 //!
-//! One open chunk takes the frames of all files, so small files are packed. A chunk that fails is sealed
+//! One open chunk takes the small frames of all files, so small files are packed; large frames of files that are
+//! written at the same time go to chunks of their own. A chunk that fails is sealed
 //! where the furthest surviving frame ends, and appending goes on in a new one, without the servers that
 //! failed.
 //!
@@ -13,7 +14,7 @@ use crate::state::DataFailure;
 use crate::state::files::{End, SealedEnd};
 use bearing_proto::client::{Body, Call, ChunkRef, ChunkView};
 use bearing_proto::data::{DataCall, DataError};
-use bearing_types::{ChunkId, Code, Epoch, Position, ServerId};
+use bearing_types::{ChunkId, Code, Epoch, NodeId, Position, ServerId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,28 +25,29 @@ pub(super) const RECONNECTS: u32 = 3;
 pub(super) const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Context {
-    /// A chunk with room for a frame, opened near `home` if there is none.
+    /// A chunk with room for a frame of a file, opened near its home if there is none.
     pub(super) async fn writable_chunk(
         &self,
+        node: NodeId,
         home: Position,
         frame_bytes: u64,
     ) -> Result<Arc<ChunkView>, Code> {
+        let find = || self.with(|state| state.chunks.with_room(node, frame_bytes, &state.io));
         loop {
-            let (chunk, turn) = self.with(|state| match state.chunks.with_room(frame_bytes, &state.io) {
-                Some(chunk) => (Some(chunk), None),
-                None => (None, state.chunks.enter_gate()),
-            });
-            if let Some(chunk) = chunk {
+            if let Some(chunk) = find() {
                 return Ok(chunk);
             }
-            if let Some(turn) = turn {
+            if let Some(turn) = self.with(|state| state.chunks.enter_gate()) {
                 turn.await;
             }
             // Somebody else may have opened one while this waited for its turn.
-            let open = self.with(|state| state.chunks.is_any_open());
-            let opened = if open { Ok(()) } else { self.open_chunk(home).await };
+            let found = find();
+            let opened = if found.is_some() { Ok(()) } else { self.open_chunk(home).await };
             self.with(|state| state.chunks.leave_gate());
             opened?;
+            if let Some(chunk) = found {
+                return Ok(chunk);
+            }
         }
     }
 
@@ -90,7 +92,7 @@ impl Context {
         self.settle_oldest().await;
     }
 
-    /// Takes the open chunk for finished too. Who does not answer soon is not waited for.
+    /// Takes open chunks for finished too. Who does not answer soon is not waited for.
     pub(crate) async fn finish_all_chunks(&self) {
         let (done, patience) = self.with(|state| {
             state.chunks.close();

@@ -148,7 +148,7 @@ impl Context {
         });
         let owner = owner.ok_or(Code::InvalidArgument)?;
         let frame_bytes = frame::frame_bytes(&owner, stored.length);
-        let chunk = self.writable_chunk(handle.home, frame_bytes).await?;
+        let chunk = self.writable_chunk(node, handle.home, frame_bytes).await?;
         let source = Source {
             chunk: stored.chunk.chunk,
             frame: stored.frame,

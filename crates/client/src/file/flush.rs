@@ -209,7 +209,7 @@ impl Context {
                 Some(stored) => self.append_stored(node, handle, piece, stored).await?,
                 None => {
                     let frame = self.with(|state| state.encode_frame(node, piece, bytes.as_deref()));
-                    let chunk = self.writable_chunk(handle.home, frame.len() as u64).await?;
+                    let chunk = self.writable_chunk(node, handle.home, frame.len() as u64).await?;
                     let placed = self.append_frame(&chunk, frame).await;
                     (chunk, placed)
                 }

@@ -236,3 +236,32 @@ fn a_read_of_silent_replicas_ends_at_its_deadline_although_others_have_moved_mea
     let took = world.now.mono.since(begun);
     assert!(took < Duration::from_secs(80), "{took:?}");
 }
+
+#[test]
+fn large_frames_of_files_that_are_written_together_go_to_chunks_of_their_own() {
+    let (mut world, mut servers) = stage_with(ClientConfig { large_frame_bytes: 500, ..config() });
+    let files: Vec<OpenFile> =
+        (0..6).map(|number| create_open(&mut world, &mut servers, &format!("f{number}")).0).collect();
+    let mut flush_all = |world: &mut World, round: u64, bytes: usize| {
+        let flushes: Vec<Ticket> = files
+            .iter()
+            .map(|file| {
+                done(world, &mut servers, write(*file, round * 1000, &vec![round as u8; bytes]));
+                world.start(Operation::Flush { file: *file })
+            })
+            .collect();
+        flushes.into_iter().for_each(|flush| drop(servers.run(world, flush).unwrap()));
+        servers.chunks.len()
+    };
+    assert_eq!(flush_all(&mut world, 1, 900), 4, "no more than four at a time");
+    assert_eq!(flush_all(&mut world, 2, 900), 4, "the same go on");
+    assert_eq!(flush_all(&mut world, 3, 100), 4, "small ones are packed into the first");
+    // One alone needs no chunk of its own.
+    let (mut world, mut servers) = stage_with(ClientConfig { large_frame_bytes: 500, ..config() });
+    let (file, _) = create_open(&mut world, &mut servers, "a");
+    for round in 0..5 {
+        done(&mut world, &mut servers, write(file, round * 1000, &[7; 900]));
+        servers.perform(&mut world, Operation::Flush { file }).unwrap();
+    }
+    assert_eq!(servers.chunks.len(), 1);
+}

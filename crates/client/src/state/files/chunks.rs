@@ -9,7 +9,7 @@ use crate::run::{Awaited, Gate, Io};
 use crate::tables::Bounded;
 use bearing_proto::client::{Call, ChunkRef, ChunkView};
 use bearing_proto::grant::Capability;
-use bearing_types::{ChunkId, Epoch, Mono, ServerId};
+use bearing_types::{ChunkId, Epoch, Mono, NodeId, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -74,9 +74,14 @@ impl Written {
     }
 }
 
+/// Chunks that large frames are spread over. Files that are written at the same time then neither lie mixed on
+/// a disk, nor wait for each other's syncs.
+const OPEN_MAX: usize = 4;
+
 /// See the module.
 pub(crate) struct Chunks {
-    current: Option<Current>,
+    /// Those that are appended to, in the order in which they were opened.
+    open: Vec<Open>,
     /// One at a time opens or seals.
     gate: Gate,
     written: BTreeMap<ChunkId, Written>,
@@ -87,10 +92,20 @@ pub(crate) struct Chunks {
     avoided: BTreeMap<ServerId, (Mono, bool)>,
 }
 
-struct Current {
+struct Open {
     view: Arc<ChunkView>,
     /// Bytes sent, acknowledged or not.
     bytes: u64,
+    /// The file whose large frames it took last.
+    of: Option<NodeId>,
+}
+
+impl Open {
+    /// Nobody appends to it, nor commits what was appended: only this, and what is remembered of it, hold the
+    /// view.
+    fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.view) <= 2
+    }
 }
 
 /// How a failed chunk ended.
@@ -103,7 +118,7 @@ pub(crate) enum End {
 impl Chunks {
     pub fn new(config: &ClientConfig) -> Chunks {
         Chunks {
-            current: None,
+            open: Vec::new(),
             gate: Gate::default(),
             written: BTreeMap::new(),
             unfinished: BTreeSet::new(),
@@ -212,17 +227,32 @@ impl Chunks {
         })
     }
 
-    /// The open chunk, if it has room for a frame; counts the frame in.
-    pub fn with_room(&mut self, frame_bytes: u64, io: &Io) -> Option<Arc<ChunkView>> {
+    /// An open chunk that has room for a frame of a file; counts the frame in. What is small goes to the first,
+    /// what is large to one of its own as far as there are.
+    pub fn with_room(&mut self, file: NodeId, frame_bytes: u64, io: &Io) -> Option<Arc<ChunkView>> {
         let limit = io.config.chunk_bytes_max;
-        let current = self.current.as_mut()?;
-        let lives = io.signature_lives(current.view.capability.as_ref()?.body.expires);
-        if !lives || (current.bytes > 0 && current.bytes + frame_bytes > limit) {
-            self.current = None;
+        self.open.retain(|open| {
+            let right = open.view.capability.as_ref();
+            right.is_some_and(|right| io.signature_lives(right.body.expires))
+        });
+        let is_large = frame_bytes >= io.config.large_frame_bytes;
+        let own = || self.open.iter().position(|open| open.of == Some(file));
+        let idle = || self.open.iter().position(Open::is_idle);
+        let emptiest = || (0..self.open.len()).min_by_key(|index| self.open[*index].bytes);
+        let chosen = match is_large {
+            false => (!self.open.is_empty()).then_some(0),
+            true => own().or_else(idle).or_else(|| emptiest().filter(|_| self.open.len() >= OPEN_MAX)),
+        }?;
+        let open = &mut self.open[chosen];
+        if open.bytes > 0 && open.bytes + frame_bytes > limit {
+            self.open.remove(chosen);
             return None;
         }
-        current.bytes += frame_bytes;
-        Some(Arc::clone(&current.view))
+        open.bytes += frame_bytes;
+        if is_large {
+            open.of = Some(file);
+        }
+        Some(Arc::clone(&open.view))
     }
 
     /// A chunk was opened, to be appended to.
@@ -242,7 +272,7 @@ impl Chunks {
         };
         self.written.insert(view.chunk.chunk, written);
         self.unfinished.insert(view.chunk.chunk);
-        self.current = Some(Current { view, bytes: 0 });
+        self.open.push(Open { view, bytes: 0, of: None });
     }
 
     /// Whoever is to make a chunk stable of which nothing is remembered has nothing to do. Whether it is
@@ -268,9 +298,7 @@ impl Chunks {
 
     /// If it is one of our own, it takes no more appends.
     pub fn on_sealed(&mut self, chunk: ChunkId, end: SealedEnd) {
-        if self.current.as_ref().is_some_and(|current| current.view.chunk.chunk == chunk) {
-            self.current = None;
-        }
+        self.close_one(chunk);
         if let Some(written) = self.written.get_mut(&chunk) {
             written.failed = true;
             written.sealed = Some(end);
@@ -307,9 +335,7 @@ impl Chunks {
         } else {
             self.avoid(avoid, io)
         }
-        if self.current.as_ref().is_some_and(|current| current.view.chunk.chunk == chunk) {
-            self.current = None;
-        }
+        self.close_one(chunk);
         let Some(written) = self.written.get_mut(&chunk) else { return false };
         let news = !written.failed;
         written.failed = true;
@@ -334,14 +360,13 @@ impl Chunks {
         self.gate.leave();
     }
 
-    /// Whether a chunk is open.
-    pub fn is_any_open(&self) -> bool {
-        self.current.is_some()
+    /// Nothing more is appended to open chunks.
+    pub fn close(&mut self) {
+        self.open.clear();
     }
 
-    /// Nothing more is appended to the open chunk.
-    pub fn close(&mut self) {
-        self.current = None;
+    fn close_one(&mut self, chunk: ChunkId) {
+        self.open.retain(|open| open.view.chunk.chunk != chunk);
     }
 
     /// The servers that a new chunk is to do without, and those that it is to do without if it can.
