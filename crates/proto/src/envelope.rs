@@ -22,8 +22,8 @@
 //!      -    -  attachment: bulk bytes, covered by a CRC32C that the body carries
 //! ```
 //!
-//! On a stream the attachment has a buffer of its own at both ends, so it is sealed and opened apart from what
-//! stands before it, and never copied.
+//! On a stream the attachment has a buffer of its own at both ends, so it is sealed and opened apart from
+//! what stands before it, and never copied.
 //!
 //! The MAC's key is the session secret between a client and any server, in both directions, and the cluster's
 //! packet key between servers; the sender's kind is under the MAC, so a packet cannot be reflected. A server

@@ -2,8 +2,8 @@
 //!
 //! Mayflower VI.B: Sinbad-R looks at what goes up from hosts towards the core, since reads flow that way from
 //! the replica; what is written meets others on the way down too. What a host sends to another is spread
-//! evenly over all shortest paths between them, as nobody knows which one it takes. Invariant: it is as old as
-//! the last measurement, but for what has been chosen since. This module must not know paths of flows.
+//! evenly over all shortest paths between them, as nobody knows which one it takes. Invariant: it is as old
+//! as the last measurement, but for what has been chosen since. This module must not know paths of flows.
 
 use crate::paths::{Paths, Routes};
 use crate::rate::Rate;

@@ -1,10 +1,11 @@
 //! Where the copies of a new chunk go, by the load of the links that they would cross.
 //!
 //! The first copy takes the writer's bytes and passes them on to all others, as data servers do. Every copy
-//! stands in a rack of its own, as far as there are racks, and never on a host that has one. Sinbad (Chowdhury
-//! et al. 2013) takes for each copy the host behind the least loaded links, by what hosts have measured; by
-//! cost the host and path are taken that Mayflower's rule for reads would take. Invariant: as many different
-//! hosts as asked for, if so many can be reached. This module must not know clocks or messages.
+//! stands in a rack of its own, as far as there are racks, and never on a host that has one. Sinbad
+//! (Chowdhury et al. 2013) takes for each copy the host behind the least loaded links, by what hosts have
+//! measured; by cost the host and path are taken that Mayflower's rule for reads would take. Invariant: as
+//! many different hosts as asked for, if so many can be reached. This module must not know clocks or
+//! messages.
 
 use crate::estimates::{Carrier, Estimates};
 use crate::host_loads::HostLoads;

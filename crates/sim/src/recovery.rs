@@ -155,7 +155,7 @@ impl Sim {
         };
         let relevant = |records: &Records| -> BTreeMap<(TabletSerial, Key), String> {
             let told = records.iter().filter(|((_, key), record)| is_told(key, record));
-            told.map(|(key, record)| (*key, shown(record))).collect()
+            told.map(|(key, record)| (*key, shown(record, found))).collect()
         };
         let (had, now) = (relevant(&had), relevant(&now));
         let keys: BTreeSet<&(TabletSerial, Key)> = had.keys().chain(now.keys()).collect();
@@ -171,9 +171,14 @@ fn named_by(record: &Record) -> Option<NodeId> {
 }
 
 /// What counts of a record: in which order a directory lists its fragments does not, nor what shares of a
-/// quota tablets were given.
-fn shown(record: &Record) -> String {
+/// quota tablets were given. Of bytes that compaction has moved since the checkpoint the old place is as
+/// good: what was written counts, and which part of it.
+fn shown(record: &Record, found: &Found) -> String {
     match record {
+        Record::Extent(extent) => match found.frame_at(extent.chunk.chunk, extent.frame) {
+            Some(frame) => format!("{:?}, {} bytes from {}", frame.owner, extent.length, extent.skip),
+            None => format!("{extent:?}"),
+        },
         Record::Node(node) => {
             let mut node = node.clone();
             if let NodeContent::Directory(content) = &mut node.content {

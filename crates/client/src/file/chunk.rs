@@ -1,9 +1,8 @@
 //! Opening, sealing, syncing and finishing chunks.
 //!
-//! One open chunk takes the small frames of all files, so small files are packed; large frames of files that are
-//! written at the same time go to chunks of their own. A chunk that fails is sealed
-//! where the furthest surviving frame ends, and appending goes on in a new one, without the servers that
-//! failed.
+//! One open chunk takes the small frames of all files, so small files are packed; large frames of files that
+//! are written at the same time go to chunks of their own. A chunk that fails is sealed where the furthest
+//! surviving frame ends, and appending goes on in a new one, without the servers that failed.
 //!
 //! Who is done with a chunk says so to its owner, who then can find out at any time how much of it is still
 //! in use, and give back the room of the rest. It is done when nobody appends to it, and all that was

@@ -1,7 +1,7 @@
 //! One TCP connection: packets framed by a length, a bounded queue out, partial packets in.
 //!
-//! A frame is a packet's length (u32, little-endian) and the packet. If the highest bit of the length is set, a
-//! second length follows: so many bytes at the packet's end are bulk, which has a buffer of its own on both
+//! A frame is a packet's length (u32, little-endian) and the packet. If the highest bit of the length is set,
+//! a second length follows: so many bytes at the packet's end are bulk, which has a buffer of its own on both
 //! sides and is never copied.
 
 use super::pool::Pool;
@@ -268,8 +268,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what is there and hands whole packets, with their bulk apart, to `deliver`. `scratch` is room for one read. Packets that
-    /// were whole before the other side closed are delivered.
+    /// Reads what is there and hands whole packets, with their bulk apart, to `deliver`. `scratch` is room
+    /// for one read. Packets that were whole before the other side closed are delivered.
     pub fn receive(
         &mut self,
         scratch: &mut [u8],
@@ -337,7 +337,7 @@ impl Connection {
     }
 
     fn length(&self) -> u32 {
-        u32::from_le_bytes([self.prefix[0], self.prefix[1], self.prefix[2], self.prefix[3]])
+        length_at(&self.prefix, 0)
     }
 
     fn missing_prefix(&self) -> usize {
@@ -418,4 +418,8 @@ impl Connection {
             deliver(packet.head, packet.bulk);
         }
     }
+}
+
+fn length_at(prefix: &[u8; 2 * LENGTH_BYTES], at: usize) -> u32 {
+    u32::from_le_bytes([prefix[at], prefix[at + 1], prefix[at + 2], prefix[at + 3]])
 }

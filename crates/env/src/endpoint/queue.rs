@@ -1,7 +1,7 @@
 //! Bytes that wait for a socket, in the order in which they go out.
 //!
-//! Invariant: what was handed over is not copied. Small things share a buffer, which never grows once it is in
-//! the queue.
+//! Invariant: what was handed over is not copied. Small things share a buffer, which never grows once it is
+//! in the queue.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;

@@ -153,8 +153,8 @@ fn disk(experiment: &Experiment, place: Place) -> Option<Rate> {
 }
 
 impl World<'_> {
-    /// What a stream crosses: the disk, numbered behind all hops, and its path. Only reads need disks: what is
-    /// written waits in memory.
+    /// What a stream crosses: the disk, numbered behind all hops, and its path. Only reads need disks: what
+    /// is written waits in memory.
     fn crossed(&self, job: usize, source: Place, path: Path) -> Vec<Hop> {
         let disk = Hop::numbered(self.paths.topology().hops() as u32 + source.0);
         let disk = (self.jobs[job].kind == Kind::Read).then_some(disk);

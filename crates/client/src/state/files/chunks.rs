@@ -74,8 +74,8 @@ impl Written {
     }
 }
 
-/// Chunks that large frames are spread over. Files that are written at the same time then neither lie mixed on
-/// a disk, nor wait for each other's syncs.
+/// Chunks that large frames are spread over. Files that are written at the same time then neither lie mixed
+/// on a disk, nor wait for each other's syncs.
 const OPEN_MAX: usize = 4;
 
 /// See the module.
@@ -227,8 +227,8 @@ impl Chunks {
         })
     }
 
-    /// An open chunk that has room for a frame of a file; counts the frame in. What is small goes to the first,
-    /// what is large to one of its own as far as there are.
+    /// An open chunk that has room for a frame of a file; counts the frame in. What is small goes to the
+    /// first, what is large to one of its own as far as there are.
     pub fn with_room(&mut self, file: NodeId, frame_bytes: u64, io: &Io) -> Option<Arc<ChunkView>> {
         let limit = io.config.chunk_bytes_max;
         self.open.retain(|open| {
