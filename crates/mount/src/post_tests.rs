@@ -90,7 +90,8 @@ impl Both {
 
     fn opened(&self) -> Vec<(bearing_env::Transport, Packet)> {
         let open = |incoming: &Incoming| {
-            (incoming.transport, envelope::open(&incoming.bytes, Some(&self.key())).unwrap())
+            let (bytes, bulk) = (&incoming.bytes, incoming.bulk.clone());
+            (incoming.transport, envelope::open_with(bytes, bulk, Some(&self.key())).unwrap())
         };
         self.received.iter().map(open).collect()
     }

@@ -191,7 +191,9 @@ fn bulk_bytes_travel_alone_on_the_way_the_request_came() {
     post.answer(Sender::Client(CLIENT), &answer, Some(vec![7; 100_000].into()));
     let sealed = post.take_sealed();
     assert_eq!(sealed[0].to, Destination::Connection(ConnectionId(6)));
-    assert_eq!(envelope::open(&sealed[0].packet, Some(&client_key())).unwrap().attachment.len(), 100_000);
+    let bulk = sealed[0].bulk.as_deref().cloned().unwrap();
+    let opened = envelope::open_with(&sealed[0].packet, bulk, Some(&client_key())).unwrap();
+    assert_eq!(opened.attachment, [7; 100_000]);
 }
 
 #[test]

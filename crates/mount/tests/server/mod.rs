@@ -191,7 +191,8 @@ impl Run {
         if let Some(ticket) = self.responder.open_ticket(envelope::ticket(&packet.bytes, &header)) {
             self.sessions.insert(session, ticket.secret);
         }
-        let opened = envelope::open(&packet.bytes, self.sessions.get(&session)).unwrap();
+        let opened =
+            envelope::open_with(&packet.bytes, packet.bulk.clone(), self.sessions.get(&session)).unwrap();
         if let Destination::Connection(connection) = packet.from {
             self.endpoint.vouch(connection, bearing_env::Peer::Client(session.0));
         }
