@@ -23,6 +23,8 @@ const READERS: [u8; 2] = [4, 8];
 const CONGESTED: u8 = 2;
 const SLOW: u8 = 6;
 const FILES: usize = 12;
+/// Streams of others that fill the link of the congested host.
+const STRANGERS: usize = 12;
 const FILE_BYTES: usize = 64_000_000;
 /// In Mb/s: of data servers' hosts, of readers' hosts, and between racks.
 const RATES: [u32; 3] = [200, 400, 400];
@@ -207,7 +209,7 @@ impl Site {
              while True: threading.Thread(target=take,args=(s.accept()[0],),daemon=True).start()",
         );
         wait_for("the sink", PATIENCE, || self.run(1, "ss -ltn").out.contains(":7777"));
-        let sources = (0..4).map(|_| {
+        let sources = (0..STRANGERS).map(|_| {
             python(CONGESTED, "import socket\nc=socket.create_connection(('10.79.0.1',7777))\nwhile True: c.sendall(bytes(1<<16))")
         });
         let mut all: Vec<Child> = sources.collect();
