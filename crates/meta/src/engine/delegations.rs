@@ -46,6 +46,7 @@ impl MetaServer {
     ) {
         let Some(tablet) = self.tablets.get_mut(&start) else { return };
         let index = tablet.log.next();
+        let mut over = Vec::new();
         for (key, record) in batch {
             match (key, record) {
                 (Key::Delegation(directory), Some(Record::Delegation(delegated))) => {
@@ -57,10 +58,12 @@ impl MetaServer {
                     tablet.delegations.end(*directory, index);
                     tablet.leases.undelegated(*directory, now.mono, &self.config);
                     out.push(Command::Note(Note::Step("delegation over")));
+                    over.push(LeaseKey::Delegation(*directory));
                 }
                 _ => {}
             }
         }
+        self.wake_parked(start, &over);
     }
 
     /// Steps that are put off renew as well, but for a holder that others have waited for too long: their

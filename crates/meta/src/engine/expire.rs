@@ -47,6 +47,7 @@ impl MetaServer {
             let Some(job) = self.jobs.remove(id) else { continue };
             if let Some(tablet) = self.tablets.get_mut(&job.tablet) {
                 tablet.keys.stop_waiting(id);
+                tablet.leases.parked.unpark(id);
             }
             let maintained = match job.work {
                 JobWork::Maintain(chunk) => Some((job.tablet, chunk)),

@@ -17,6 +17,8 @@ pub(crate) struct Job {
     pub runs: u32,
     /// When it ran last, or began.
     pub ran: Mono,
+    /// Since when it waits for clients to give something back, if it had to.
+    pub parked: Option<Mono>,
 }
 
 impl Job {

@@ -151,7 +151,7 @@ mod tests {
         let request = Request { sequence, finished_below: sequence, position, epoch, call: Call::Statfs };
         let context = Context::new(Now { mono: Mono(1), wall: Wall(1) });
         let work = JobWork::Request(SessionId(session), Box::new(request));
-        Job { id: JobId(number), tablet: Position(0), work, context, runs: 0, ran: Mono(0) }
+        Job { id: JobId(number), tablet: Position(0), work, context, runs: 0, ran: Mono(0), parked: None }
     }
 
     /// Adds jobs of a session until it gets no more.

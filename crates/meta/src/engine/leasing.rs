@@ -16,37 +16,57 @@ use crate::lease::{Cover, OpenStateWish, RecallWish, Word};
 use crate::mutant::Mutant;
 use crate::record::{Key, Record};
 use crate::tablet::Phase;
+use crate::view::Context;
+use crate::words::LockedBy;
 use bearing_proto::client::{LeaseKey, OpenState, OpenStateQuery, Recall, Recalled};
 use bearing_proto::peer::PeerBody;
 use bearing_types::{Mono, NodeId, Now, Position, SessionId};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A request that waits for clients is told to ask again after so long: longer than any lease or delegation
+/// lasts without its holder.
+const PARKED_MAX: Duration = Duration::from_secs(15);
+/// Requests of one tablet that may wait like this.
+const PARKED_COUNT_MAX: usize = 4096;
+/// Nobody looks again sooner unless there is an answer.
+const LOOK_AGAIN_MIN: Duration = Duration::from_millis(5);
+/// A session that has not said for so long what it has open counts as silent (`lease/opens.rs`).
+const WORD_TIMEOUT: Duration = Duration::from_millis(60);
+
+/// For what a request waits, and until when at most.
+pub(crate) struct Wait {
+    pub keys: Vec<LeaseKey>,
+    pub until: Mono,
+}
 
 impl MetaServer {
     // --- with a decision ---
 
-    /// Whether others may still use what a decision changes. They are asked to stop; leases that nobody is
-    /// remembered for are waited for.
+    /// Whether others may still use what a decision changes, and for what to wait then. They are asked to
+    /// stop; leases that nobody is remembered for are waited for.
     pub(crate) fn has_to_wait(
         &mut self,
         now: Now,
         job: &Job,
         changed: &[LeaseKey],
         out: &mut Vec<Command>,
-    ) -> bool {
-        let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return false };
+    ) -> Option<Wait> {
+        let tablet = self.tablets.get_mut(&job.tablet)?;
         let holders = tablet.leases.holders(changed, job.session(), now.mono);
         if !holders.is_empty() && !self.config.planted(Mutant::ForgottenLeaseCheck) {
+            let first_end = tablet.leases.first_end(changed, job.session(), now.mono);
+            let keys: BTreeSet<LeaseKey> = holders.values().flatten().copied().collect();
             let wishes = tablet.leases.recall(holders, now.mono, &self.config);
             out.push(Command::Note(Note::Step("recall")));
             self.send_recalls(job.tablet, wishes, out);
-            return true;
+            let until = first_end.unwrap_or(now.mono);
+            return Some(Wait { keys: keys.into_iter().collect(), until });
         }
-        let untracked = tablet.leases.await_untracked(changed, now.mono, &self.config);
-        if untracked {
-            out.push(Command::Note(Note::Step("untracked")));
-        }
-        untracked
+        let until = tablet.leases.await_untracked(changed, now.mono, &self.config)?;
+        out.push(Command::Note(Note::Step("untracked")));
+        Some(Wait { keys: changed.to_vec(), until })
     }
 
     /// Whether sessions are asked what they have open, and will have answered in a moment.
@@ -56,17 +76,61 @@ impl MetaServer {
         start: Position,
         doubtful: &[(SessionId, NodeId)],
         out: &mut Vec<Command>,
-    ) -> bool {
-        let Some(tablet) = self.tablets.get_mut(&start).filter(|_| !doubtful.is_empty()) else {
-            return false;
-        };
+    ) -> Option<Wait> {
+        let tablet = self.tablets.get_mut(&start).filter(|_| !doubtful.is_empty())?;
         let mut asked = false;
         for (session, node) in doubtful {
             asked |= tablet.opens.ask_now(*session, *node, now.mono, &self.config);
         }
         let open_state_queries = tablet.opens.due(now.mono, &self.config);
         self.send_open_state_queries(start, open_state_queries, out);
-        asked
+        let keys = doubtful.iter().map(|(_, node)| LeaseKey::File(*node)).collect();
+        asked.then(|| Wait { keys, until: now.mono.after(WORD_TIMEOUT) })
+    }
+
+    // --- requests that wait for clients ---
+
+    /// A request waits without holding anything. It starts anew when a client has given back what it waits
+    /// for, and looks again when it is time. Whoever waits for long is told to ask again.
+    pub(crate) fn park(&mut self, now: Now, mut job: Job, wait: Wait, out: &mut Vec<Command>) {
+        let since = *job.parked.get_or_insert(now.mono);
+        let last = since.after(PARKED_MAX);
+        let Some(tablet) = self.tablets.get(&job.tablet) else { return };
+        let is_request = matches!(job.work, JobWork::Request(..));
+        if !is_request || now.mono >= last || tablet.leases.parked.len() >= PARKED_COUNT_MAX {
+            return self.postpone(job, out);
+        }
+        self.abort_parts(&mut job, out);
+        if let (Some(transaction), false) = (job.context.transaction, job.context.holds.is_empty()) {
+            self.unlock(job.tablet, LockedBy::Transaction(transaction));
+        }
+        job.context = Context::new(job.context.started);
+        let until = wait.until.min(last).max(now.mono.after(LOOK_AGAIN_MIN));
+        self.next_parked = Some(self.next_parked.map_or(until, |next| next.min(until)));
+        if let Some(tablet) = self.tablets.get_mut(&job.tablet) {
+            tablet.leases.parked.park(job.id, wait.keys, until);
+        }
+        self.jobs.insert(job);
+    }
+
+    /// Those who waited for one of these start anew, in the order in which they came.
+    pub(crate) fn wake_parked(&mut self, start: Position, keys: &[LeaseKey]) {
+        if let Some(tablet) = self.tablets.get(&start) {
+            self.ready.extend(tablet.leases.parked.on(keys));
+        }
+    }
+
+    /// Those who have waited long enough look again.
+    pub(crate) fn wake_overdue(&mut self, now: Now) {
+        if self.next_parked.is_none_or(|next| now.mono < next) {
+            return;
+        }
+        for tablet in self.tablets.values() {
+            self.ready.extend(tablet.leases.parked.overdue(now.mono));
+        }
+        // What is woken stays where it is until it runs.
+        let next = self.tablets.values().filter_map(|tablet| tablet.leases.parked.next_due());
+        self.next_parked = next.map(|next| next.max(now.mono.after(LOOK_AGAIN_MIN))).min();
     }
 
     /// Notes what goes out with the reply. Gives the session if the horizon grows with the record that the
@@ -221,6 +285,10 @@ impl MetaServer {
         }
         self.forget_holders(now, start, session, forget_holders);
         self.ready.extend(std::mem::take(&mut self.waiting_for_recall));
+        if let Some(tablet) = self.tablets.get(&start).filter(|_| keys.is_empty()) {
+            self.ready.extend(tablet.leases.parked.all());
+        }
+        self.wake_parked(start, &keys);
     }
 
     pub(crate) fn on_open_state(
@@ -242,6 +310,9 @@ impl MetaServer {
         let next = tablet.opens.due(now.mono, &self.config);
         self.send_open_state_queries(start, next, out);
         self.forget_holders(now, start, session, forget_holders);
+        if let Some(tablet) = self.tablets.get(&start) {
+            self.ready.extend(tablet.leases.parked.all());
+        }
     }
 
     fn forget_holders(&mut self, now: Now, start: Position, session: SessionId, nodes: Vec<NodeId>) {

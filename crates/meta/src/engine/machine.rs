@@ -136,6 +136,8 @@ pub struct MetaServer {
     pub(crate) waiting_for_recall: Vec<JobId>,
     /// Requests that make something and found no id for it.
     pub(crate) waiting_for_ids: Vec<JobId>,
+    /// When one of those looks again who wait for clients.
+    pub(crate) next_parked: Option<Mono>,
     /// When this server last learnt of new owners of tablets.
     pub(crate) owners_changed: Option<Mono>,
 }
@@ -193,6 +195,7 @@ impl MetaServer {
             counters: Counters::default(),
             waiting_for_recall: Vec::new(),
             waiting_for_ids: Vec::new(),
+            next_parked: None,
             owners_changed: None,
         }
     }
@@ -233,6 +236,7 @@ impl MetaServer {
         if now.mono >= self.next_upkeep {
             self.upkeep(now, out);
         }
+        self.wake_overdue(now);
         self.beacon(now);
         self.take_early(now, out);
         self.settle(now, out);
@@ -242,9 +246,10 @@ impl MetaServer {
 
     /// When the machine wants a [`Event::Tick`].
     pub fn next_wake(&self) -> Mono {
+        let next = self.next_parked.map_or(self.next_upkeep, |next| next.min(self.next_upkeep));
         match self.partners.is_empty() && self.copies.is_empty() {
-            true => self.next_upkeep,
-            false => self.next_upkeep.min(self.next_beacon),
+            true => next,
+            false => next.min(self.next_beacon),
         }
     }
 

@@ -4,6 +4,7 @@ use crate::chunks::AGAIN_AFTER;
 use crate::decide::{self, Decided, JobWork, SessionEnd};
 use crate::disk_space::Headroom;
 use crate::engine::job::Job;
+use crate::engine::leasing::Wait;
 use crate::engine::machine::MetaServer;
 use crate::engine::space::Lack;
 use crate::engine::upkeep;
@@ -19,9 +20,13 @@ use bearing_proto::client::{Answer, Call, LeaseKey};
 use bearing_proto::peer::{ItemId, PeerBody, PeerMessage, Promise, Told, Vote};
 use bearing_types::{Code, LogIndex, NodeId, Now, Position, SessionId, TransactionId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// A job that runs so often loads in circles; it is told to retry.
 const RUNS_MAX: u32 = 10_000;
+
+/// Whoever waits for a delegated directory looks so often whether its holder is still heard of.
+const CALLED_BACK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What a decision leaves behind besides its result.
 pub(crate) struct Effects {
@@ -54,7 +59,7 @@ impl MetaServer {
         if let JobWork::Prepare { transaction, .. } = &work {
             context.transaction = Some(*transaction);
         }
-        self.jobs.insert(Job { id, tablet, work, context, runs: 0, ran: now.mono });
+        self.jobs.insert(Job { id, tablet, work, context, runs: 0, ran: now.mono, parked: None });
         self.ready.push_back(id);
         id
     }
@@ -63,6 +68,7 @@ impl MetaServer {
     pub(crate) fn run(&mut self, now: Now, id: JobId, out: &mut Vec<Command>) {
         let (Some(mut job), Some(filesystem)) = (self.jobs.remove(id), self.filesystem) else { return };
         let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
+        tablet.leases.parked.unpark(id);
         if matches!(tablet.phase, Phase::Leaving(_)) {
             // What is being copied must not change any more.
             return self.postpone(job, out);
@@ -174,7 +180,8 @@ impl MetaServer {
             Err(Stop::Elsewhere(position)) => self.elsewhere(job, position, out),
             Err(Stop::Delegated(directory)) => {
                 self.call_back(now, job.tablet, directory, out);
-                self.postpone(job, out)
+                let until = now.mono.after(CALLED_BACK_AGAIN);
+                self.park(now, job, Wait { keys: vec![LeaseKey::Delegation(directory)], until }, out)
             }
         }
     }
@@ -203,14 +210,14 @@ impl MetaServer {
             return self.postpone(job, out);
         }
         let reserved = effects.reserved.iter().chain(&effects.changed).copied().collect::<Vec<_>>();
-        if self.has_to_wait(now, &job, &reserved, out) {
+        if let Some(wait) = self.has_to_wait(now, &job, &reserved, out) {
             if self.config.planted(Mutant::RecallWhileHolding) {
                 return self.wait_for_recall(job, effects.batch.into_keys());
             }
-            return self.postpone(job, out);
+            return self.park(now, job, wait, out);
         }
-        if self.asks_who_has_open(now, job.tablet, &effects.doubtful, out) {
-            return self.postpone(job, out);
+        if let Some(wait) = self.asks_who_has_open(now, job.tablet, &effects.doubtful, out) {
+            return self.park(now, job, wait, out);
         }
         self.answer(now, job, decided, effects, true, out);
     }
@@ -594,7 +601,7 @@ impl MetaServer {
     }
 
     /// Tells everybody who may have prepared something that it is off.
-    fn abort_parts(&mut self, job: &mut Job, out: &mut Vec<Command>) {
+    pub(crate) fn abort_parts(&mut self, job: &mut Job, out: &mut Vec<Command>) {
         if matches!(job.work, JobWork::Prepare { .. }) {
             return;
         }

@@ -9,6 +9,8 @@
 //! passed.
 
 use crate::config::Config;
+use crate::lease::parked::Parked;
+use crate::lease::turns::Turns;
 use crate::record::Reach;
 use bearing_proto::client::{LeaseKey, LeaseMs};
 use bearing_types::{IdMap, Mono, NodeId, SessionId};
@@ -38,6 +40,9 @@ pub(crate) struct LeaseTable {
     /// Which key is being recalled from whom.
     recalled: BTreeSet<(SessionId, LeaseKey)>,
     next_recall: u64,
+    /// Requests that wait for leases of others. What they wait for is not leased meanwhile.
+    pub parked: Parked,
+    turns: Turns,
     /// Sessions that may hold leases of the former owner, on what, and until when.
     inherited: BTreeMap<SessionId, (Reach, Mono)>,
     /// Sessions that are over, until none of their leases could last: these count no more.
@@ -139,7 +144,7 @@ impl LeaseTable {
     /// The lease that can be given on `key`. Length follows use (AngleCut section 4.2, with frequency; height
     /// enters through directories being asked more often).
     pub fn offer(&self, key: LeaseKey, session: SessionId, now: Mono, config: &Config) -> Offer {
-        if self.is_recalled_from(session, key) {
+        if !self.may_offer(key, session, now) {
             return Offer::Nothing;
         }
         let Some(entry) = self.entries.get(&key) else {
@@ -155,8 +160,13 @@ impl LeaseTable {
     }
 
     /// The first lease on a key that this very decision frees of all others.
-    pub fn offer_after_change(&self, key: LeaseKey, session: SessionId, config: &Config) -> Offer {
-        if self.is_recalled_from(session, key) { Offer::Nothing } else { Offer::Tracked(length(1, config)) }
+    pub fn offer_after_change(&self, key: LeaseKey, session: SessionId, now: Mono, config: &Config) -> Offer {
+        if self.may_offer(key, session, now) { Offer::Tracked(length(1, config)) } else { Offer::Nothing }
+    }
+
+    /// Not to whom it is being recalled from, nor what others wait for, nor what several change by turns.
+    fn may_offer(&self, key: LeaseKey, session: SessionId, now: Mono) -> bool {
+        !self.is_recalled_from(session, key) && !self.parked.has(key) && !self.turns.rests(key, now)
     }
 
     /// While an answer to a recall may be on its way, a new lease to the same session would be dropped by it.
@@ -223,7 +233,7 @@ impl LeaseTable {
         let quiet = self.entries.get(&key).is_some_and(|entry| entry.is_quiet(now));
         let recalled =
             [key, LeaseKey::Names(directory)].iter().any(|key| self.is_recalled_from(session, *key));
-        !quiet && !recalled
+        !quiet && !recalled && !self.parked.has(key) && !self.turns.rests(key, now)
     }
 
     /// The entry of a key; a new one is looked at when `until` comes.
@@ -259,17 +269,26 @@ impl LeaseTable {
         holders
     }
 
-    /// Whether one of the keys has a lease that nobody is remembered for. If so, no new ones are given until
-    /// it is over, and a moment longer, so that the change that asks finds the key free when it comes again.
-    pub fn await_untracked(&mut self, keys: &[LeaseKey], now: Mono, config: &Config) -> bool {
-        let mut found = false;
+    /// When the first lease that others than `requester` have on one of the keys ends by itself.
+    pub fn first_end(&self, keys: &[LeaseKey], requester: Option<SessionId>, now: Mono) -> Option<Mono> {
+        let entries = keys.iter().filter_map(|key| self.entries.get(key));
+        let held = entries.flat_map(|entry| &entry.holders).map(|(session, until)| (*session, *until));
+        let inherited = self.inherited.iter().map(|(session, (_, until))| (*session, *until));
+        let others = held.chain(inherited).filter(|(session, _)| Some(*session) != requester);
+        others.map(|(_, until)| until).filter(|until| *until > now).min()
+    }
+
+    /// Until when one of the keys has a lease that nobody is remembered for. No new ones are given until it
+    /// is over, and a moment longer, so that the change that asks finds the key free when it comes again.
+    pub fn await_untracked(&mut self, keys: &[LeaseKey], now: Mono, config: &Config) -> Option<Mono> {
+        let mut last = None;
         for key in keys {
             let Some(entry) = self.entries.get_mut(key) else { continue };
             let Some(until) = entry.untracked_until.filter(|until| *until > now) else { continue };
             entry.quiet_until = entry.quiet_until.max(Some(until.after(config.recall_lease_delay)));
-            found = true;
+            last = last.max(Some(until));
         }
-        found
+        last
     }
 
     /// Whether anybody may hold a lease on a key.
@@ -288,10 +307,13 @@ impl LeaseTable {
         let mut wishes = Vec::new();
         let expires = now.after(config.lease_ttl_max);
         for (session, mut keys) in holders {
+            keys.sort_unstable();
+            keys.dedup();
             for key in &keys {
                 self.entry(*key, expires).quiet_until = Some(expires);
             }
             keys.retain(|key| !self.is_recalled_from(session, *key));
+            keys.iter().for_each(|key| self.turns.recalled(*key, now));
             let parts = keys.chunks(RECALL_KEYS_MAX).map(<[LeaseKey]>::to_vec).collect::<Vec<_>>();
             wishes.extend(parts.into_iter().map(|keys| self.begin(session, keys, expires)));
         }
@@ -437,6 +459,7 @@ impl LeaseTable {
         }
         self.inherited.retain(|_, (_, until)| *until > now);
         self.over.retain(|_, until| *until > now);
+        self.turns.expire(now);
         while let Some(bucket) = self.due.first_entry().filter(|bucket| *bucket.key() <= now) {
             let (due, keys) = bucket.remove_entry();
             for key in keys {
@@ -566,10 +589,10 @@ mod tests {
         let wishes = table.recall(holders, Mono(1), &config);
         table.changed(&[KEY], None, false);
         assert_eq!(table.offer(KEY, A, Mono(2), &config), Offer::Nothing);
-        assert_eq!(table.offer_after_change(KEY, A, &config), Offer::Nothing);
-        assert_ne!(table.offer_after_change(KEY, B, &config), Offer::Nothing);
+        assert_eq!(table.offer_after_change(KEY, A, Mono(4), &config), Offer::Nothing);
+        assert_ne!(table.offer_after_change(KEY, B, Mono(4), &config), Offer::Nothing);
         table.recalled(A, wishes[0].number, Mono(3), &config);
-        assert_ne!(table.offer_after_change(KEY, A, &config), Offer::Nothing);
+        assert_ne!(table.offer_after_change(KEY, A, Mono(4), &config), Offer::Nothing);
     }
 
     #[test]
@@ -638,10 +661,10 @@ mod tests {
         assert!(matches!(table.offer(KEY, session(1), Mono(0), &config), Offer::Tracked(_)));
         assert_eq!(table.holders(&[KEY], None, Mono(1)).len(), 2, "the others cannot be asked");
         let now = Mono(1_000_000_000);
-        assert!(table.await_untracked(&[KEY], now, &config));
+        assert_eq!(table.await_untracked(&[KEY], now, &config), Some(Mono(1_199_000_000)));
         assert_eq!(table.offer(KEY, B, now, &config), Offer::Nothing, "or it would never be over");
         let over = now.after(config.untracked_lease_ttl);
-        assert!(!table.await_untracked(&[KEY], over, &config));
+        assert_eq!(table.await_untracked(&[KEY], over, &config), None);
         assert_eq!(table.offer(KEY, B, over, &config), Offer::Nothing, "the change comes again first");
         table.changed(&[KEY], None, false);
         assert_ne!(table.offer(KEY, B, over, &config), Offer::Nothing);

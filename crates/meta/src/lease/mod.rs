@@ -6,6 +6,8 @@ mod horizon;
 mod leases;
 mod lock_table;
 mod opens;
+mod parked;
+mod turns;
 
 pub(crate) use delegations::Delegations;
 pub(crate) use horizon::{Cover, Horizon};

@@ -589,7 +589,7 @@ impl<'a> View<'a> {
         let Some(session) = self.leases_to() else { return Offer::Nothing };
         // What this decision changes is free of all leases afterwards, whatever was being recalled for it.
         let offer = if self.changed.contains(&key) {
-            self.leases.offer_after_change(key, session, self.config)
+            self.leases.offer_after_change(key, session, self.now.mono, self.config)
         } else {
             self.leases.offer(key, session, self.now.mono, self.config)
         };

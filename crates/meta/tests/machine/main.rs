@@ -23,6 +23,7 @@ mod older_registers;
 mod opens;
 mod outages;
 mod own_disk;
+mod parked;
 mod quotas;
 mod refusals;
 mod relays;

@@ -47,6 +47,7 @@ pub fn finds(answer: Option<Answer>) -> Result<bool, String> {
     }
 }
 
+/// It is not answered yet, or was told to ask again.
 pub fn waits(answer: Option<Answer>) -> bool {
-    matches!(answer, Some(Answer::Retry { .. }))
+    matches!(answer, None | Some(Answer::Retry { .. }))
 }

@@ -58,7 +58,7 @@ pub struct Cluster {
     /// The smallest number of a request that its client may send again.
     pub repeated_from: Option<Sequence>,
     events: VecDeque<(ServerId, Event)>,
-    next_sequence: u64,
+    pub next_sequence: u64,
     /// Recalls and open-state queries are answered at once.
     pub obedient: bool,
     /// What data servers answer; `None`: nothing.
@@ -560,9 +560,12 @@ impl Cluster {
             let request = Request { sequence, finished_below, position, epoch, call: call.clone() };
             self.replies.remove(&(session, sequence));
             self.send(server, Event::Request(session, self.squash, request));
-            match self.replies.get(&(session, sequence)).map(|reply| reply.answer.clone()) {
+            if matches!(self.answer(session, sequence), Some(Answer::Retry { .. }) | None) {
+                self.pass(Duration::from_millis(5));
+            }
+            match self.answer(session, sequence) {
                 Some(Answer::Done { result, .. }) => return result.map(|body| *body),
-                Some(Answer::Retry { .. }) | None => self.pass(Duration::from_millis(5)),
+                Some(Answer::Retry { .. }) | None => {}
                 Some(other) => panic!("{call:?} was answered {other:?}"),
             }
         }

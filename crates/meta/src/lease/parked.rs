@@ -1,0 +1,111 @@
+//! Requests of one tablet that wait until clients give something back.
+//!
+//! Invariants: who came first runs first (jobs are numbered as they come, and keep their numbers while they
+//! wait); they hold nothing; nobody waits beyond the time that was said.
+
+use crate::words::JobId;
+use bearing_proto::client::LeaseKey;
+use bearing_types::Mono;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Parked {
+    waiting: BTreeMap<JobId, (Vec<LeaseKey>, Mono)>,
+    by_key: BTreeMap<LeaseKey, BTreeSet<JobId>>,
+    due: BTreeSet<(Mono, JobId)>,
+}
+
+impl Parked {
+    /// A request waits for these keys, or until then.
+    pub fn park(&mut self, job: JobId, keys: Vec<LeaseKey>, until: Mono) {
+        self.unpark(job);
+        for key in &keys {
+            self.by_key.entry(*key).or_default().insert(job);
+        }
+        self.due.insert((until, job));
+        self.waiting.insert(job, (keys, until));
+    }
+
+    /// It waits no more.
+    pub fn unpark(&mut self, job: JobId) {
+        let Some((keys, until)) = self.waiting.remove(&job) else { return };
+        self.due.remove(&(until, job));
+        for key in keys {
+            if let Some(jobs) = self.by_key.get_mut(&key) {
+                jobs.remove(&job);
+                if jobs.is_empty() {
+                    self.by_key.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// Who waits for one of these, in the order in which they came. They stay until they run.
+    pub fn on(&self, keys: &[LeaseKey]) -> BTreeSet<JobId> {
+        keys.iter().filter_map(|key| self.by_key.get(key)).flatten().copied().collect()
+    }
+
+    /// All who wait.
+    pub fn all(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.waiting.keys().copied()
+    }
+
+    /// Those whose time is over.
+    pub fn overdue(&self, now: Mono) -> impl Iterator<Item = JobId> + '_ {
+        self.due.iter().take_while(move |(until, _)| *until <= now).map(|(_, job)| *job)
+    }
+
+    /// When the next one's time is over.
+    pub fn next_due(&self) -> Option<Mono> {
+        self.due.first().map(|(until, _)| *until)
+    }
+
+    /// Whether somebody waits for a key.
+    pub fn has(&self, key: LeaseKey) -> bool {
+        self.by_key.contains_key(&key)
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bearing_types::NodeId;
+
+    const NAMES: LeaseKey = LeaseKey::Names(NodeId(1));
+    const FILE: LeaseKey = LeaseKey::File(NodeId(2));
+
+    #[test]
+    fn who_waits_for_a_key_is_found_in_the_order_of_coming_until_it_runs() {
+        let mut parked = Parked::default();
+        parked.park(JobId(3), vec![NAMES], Mono(30));
+        parked.park(JobId(1), vec![NAMES, FILE], Mono(40));
+        parked.park(JobId(2), vec![FILE], Mono(20));
+        assert_eq!(parked.on(&[NAMES]).into_iter().collect::<Vec<_>>(), [JobId(1), JobId(3)]);
+        assert_eq!(parked.on(&[NAMES, FILE]).len(), 3);
+        parked.unpark(JobId(1));
+        // Whoever is blocked again waits for something else, in its old place.
+        parked.park(JobId(1), vec![FILE], Mono(50));
+        assert_eq!(parked.on(&[FILE]).into_iter().collect::<Vec<_>>(), [JobId(1), JobId(2)]);
+        parked.unpark(JobId(3));
+        assert!(!parked.has(NAMES) && parked.has(FILE));
+    }
+
+    #[test]
+    fn time_ends_every_wait() {
+        let mut parked = Parked::default();
+        parked.park(JobId(1), vec![NAMES], Mono(30));
+        parked.park(JobId(2), vec![NAMES], Mono(20));
+        assert_eq!(parked.next_due(), Some(Mono(20)));
+        assert_eq!(parked.overdue(Mono(19)).count(), 0);
+        assert_eq!(parked.overdue(Mono(30)).collect::<Vec<_>>(), [JobId(2), JobId(1)]);
+        parked.unpark(JobId(2));
+        parked.unpark(JobId(1));
+        assert_eq!((parked.next_due(), parked.len()), (None, 0));
+    }
+}
