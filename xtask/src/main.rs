@@ -4,6 +4,7 @@
 //! not compile.
 
 mod bench_copies;
+mod bench_shared;
 mod bench_tree;
 mod cargo;
 mod ci;
@@ -46,6 +47,8 @@ enum Action {
     BenchTree(bench_tree::BenchTreeArgs),
     /// What copies of metadata cost: creates, stats and renames with one, two and three copies, in turns
     BenchCopies(bench_copies::BenchCopiesArgs),
+    /// Many workers in the same directories, through one mount and through several, beside passthrough
+    BenchShared(bench_shared::BenchSharedArgs),
     /// Run other people's programs on a mounted cluster for a long time: fsx, git, SQLite, fio, stress-ng,
     /// rsync; cut its power, kill its servers
     Soak(soak::SoakArgs),
@@ -78,6 +81,7 @@ fn run(args: &Args) -> Result<()> {
         Action::Sim(sim) => sim::run(&root, sim),
         Action::BenchTree(bench) => bench_tree::run(&root, bench),
         Action::BenchCopies(bench) => bench_copies::run(&root, bench),
+        Action::BenchShared(bench) => bench_shared::run(&root, bench),
         Action::Soak(soak) => soak::run(&root, soak),
         Action::Etcd => etcd::build(&root),
         Action::Lossyfs(lossy) => lossyfs::run(lossy),
