@@ -22,7 +22,7 @@ use bearing_proto::client::{LeaseKey, OpenState, OpenStateQuery, Recall, Recalle
 use bearing_proto::peer::PeerBody;
 use bearing_types::{Mono, NodeId, Now, Position, SessionId};
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A request that waits for clients is told to ask again after so long: longer than any lease or delegation
@@ -57,12 +57,11 @@ impl MetaServer {
         let holders = tablet.leases.holders(changed, job.session(), now.mono);
         if !holders.is_empty() && !self.config.planted(Mutant::ForgottenLeaseCheck) {
             let first_end = tablet.leases.first_end(changed, job.session(), now.mono);
-            let keys: BTreeSet<LeaseKey> = holders.values().flatten().copied().collect();
             let wishes = tablet.leases.recall(holders, now.mono, &self.config);
             out.push(Command::Note(Note::Step("recall")));
             self.send_recalls(job.tablet, wishes, out);
             let until = first_end.unwrap_or(now.mono);
-            return Some(Wait { keys: keys.into_iter().collect(), until });
+            return Some(Wait { keys: changed.to_vec(), until });
         }
         let until = tablet.leases.await_untracked(changed, now.mono, &self.config)?;
         out.push(Command::Note(Note::Step("untracked")));
@@ -105,6 +104,8 @@ impl MetaServer {
             self.unlock(job.tablet, LockedBy::Transaction(transaction));
         }
         job.context = Context::new(job.context.started);
+        // What was read for it so far would be taken for what it reads next.
+        self.loads.retain(|_, (loading, _)| *loading != job.id);
         let until = wait.until.min(last).max(now.mono.after(LOOK_AGAIN_MIN));
         self.next_parked = Some(self.next_parked.map_or(until, |next| next.min(until)));
         if let Some(tablet) = self.tablets.get_mut(&job.tablet) {

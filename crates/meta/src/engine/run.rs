@@ -66,7 +66,10 @@ impl MetaServer {
 
     /// Runs a job once.
     pub(crate) fn run(&mut self, now: Now, id: JobId, out: &mut Vec<Command>) {
-        let (Some(mut job), Some(filesystem)) = (self.jobs.remove(id), self.filesystem) else { return };
+        let (Some(mut job), Some(filesystem)) = (self.jobs.remove(id), self.filesystem) else {
+            // It was given up while it waited.
+            return self.tablets.values_mut().for_each(|tablet| tablet.leases.parked.unpark(id));
+        };
         let Some(tablet) = self.tablets.get_mut(&job.tablet) else { return };
         tablet.leases.parked.unpark(id);
         if matches!(tablet.phase, Phase::Leaving(_)) {

@@ -210,6 +210,8 @@ impl MetaServer {
             tablet.delegations.forget_session(session);
             tablet.opens.forget_session(session);
             tablet.locks.forget_session(session);
+            // Somebody may have waited for it.
+            self.ready.extend(tablet.leases.parked.all());
         }
     }
 

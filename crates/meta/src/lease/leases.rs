@@ -304,7 +304,7 @@ impl LeaseTable {
         now: Mono,
         config: &Config,
     ) -> Vec<RecallWish> {
-        let mut wishes = Vec::new();
+        let (mut wishes, mut turned) = (Vec::new(), BTreeSet::new());
         let expires = now.after(config.lease_ttl_max);
         for (session, mut keys) in holders {
             keys.sort_unstable();
@@ -313,10 +313,12 @@ impl LeaseTable {
                 self.entry(*key, expires).quiet_until = Some(expires);
             }
             keys.retain(|key| !self.is_recalled_from(session, *key));
-            keys.iter().for_each(|key| self.turns.recalled(*key, now));
+            turned.extend(keys.iter().copied());
             let parts = keys.chunks(RECALL_KEYS_MAX).map(<[LeaseKey]>::to_vec).collect::<Vec<_>>();
             wishes.extend(parts.into_iter().map(|keys| self.begin(session, keys, expires)));
         }
+        // One turn, however many have it.
+        turned.into_iter().for_each(|key: LeaseKey| self.turns.recalled(key, now));
         wishes
     }
 
@@ -516,6 +518,17 @@ mod tests {
         assert!(table.holders(&[KEY], Some(B), Mono(3)).is_empty());
         assert_eq!(table.offer(KEY, B, Mono(4), &config), Offer::Nothing);
         assert_ne!(table.offer(KEY, B, Mono(3).after(config.recall_lease_delay), &config), Offer::Nothing);
+    }
+
+    #[test]
+    fn one_change_is_one_turn_however_many_readers_are_asked() {
+        let (mut table, config) = table();
+        for session in 10..20 {
+            table.give(KEY, SessionId(session), Offer::Tracked(LeaseMs(1000)), Mono(0));
+        }
+        let holders = table.holders(&[KEY], Some(B), Mono(1));
+        assert_eq!(table.recall(holders, Mono(1), &config).len(), 10);
+        assert!(!table.turns.rests(KEY, Mono(2)));
     }
 
     #[test]

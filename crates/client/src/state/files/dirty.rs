@@ -96,6 +96,8 @@ impl Runs {
             }
             if start < range.start {
                 run.truncate((range.start - start) as usize);
+                // Not the room of all that was cut.
+                run.shrink_to_fit();
                 self.bytes += run.len();
                 self.runs.insert(start, run);
             }
