@@ -279,7 +279,7 @@ fn table(rows: &[Row]) -> String {
 }
 
 /// Of an even number the lower one.
-fn median(mut values: Vec<f64>) -> f64 {
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.len().checked_sub(1).map_or(f64::NAN, |last| values[last / 2])
 }

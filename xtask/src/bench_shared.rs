@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 
+use crate::bench_copies::median;
 use crate::cargo::release_build;
 use crate::stage::{Servers, Stage, ran, said};
 
@@ -292,12 +293,6 @@ fn table(subjects: &[Subject], rows: &[Row]) -> String {
         .expect("a string takes everything");
     }
     text
-}
-
-/// Of an even number the lower one.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.len().checked_sub(1).map_or(f64::NAN, |last| values[last / 2])
 }
 
 fn raw(args: &BenchSharedArgs, table: &str, rows: &[Row]) -> Result<String> {

@@ -17,8 +17,9 @@ pub(crate) struct Job {
     pub runs: u32,
     /// When it ran last, or began.
     pub ran: Mono,
-    /// Since when it waits for clients to give something back, if it had to.
-    pub parked: Option<Mono>,
+    /// Since when it waits for clients to give something back, if it had to, and its place among those who
+    /// do.
+    pub parked: Option<(Mono, JobId)>,
 }
 
 impl Job {

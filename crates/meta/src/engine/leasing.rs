@@ -17,7 +17,7 @@ use crate::mutant::Mutant;
 use crate::record::{Key, Record};
 use crate::tablet::Phase;
 use crate::view::Context;
-use crate::words::LockedBy;
+use crate::words::{JobId, LockedBy};
 use bearing_proto::client::{LeaseKey, OpenState, OpenStateQuery, Recall, Recalled};
 use bearing_proto::peer::PeerBody;
 use bearing_types::{Mono, NodeId, Now, Position, SessionId};
@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A request that waits for clients is told to ask again after so long: longer than any lease or delegation
+/// A request that waits for clients is answered `Retry` after so long: longer than any lease or delegation
 /// lasts without its holder.
 const PARKED_MAX: Duration = Duration::from_secs(15);
 /// Requests of one tablet that may wait like this.
@@ -90,9 +90,9 @@ impl MetaServer {
     // --- requests that wait for clients ---
 
     /// A request waits without holding anything. It starts anew when a client has given back what it waits
-    /// for, and looks again when it is time. Whoever waits for long is told to ask again.
+    /// for, and looks again when it is time. One that has waited for long is answered `Retry`.
     pub(crate) fn park(&mut self, now: Now, mut job: Job, wait: Wait, out: &mut Vec<Command>) {
-        let since = *job.parked.get_or_insert(now.mono);
+        let (since, place) = *job.parked.get_or_insert((now.mono, job.id));
         let last = since.after(PARKED_MAX);
         let Some(tablet) = self.tablets.get(&job.tablet) else { return };
         let is_request = matches!(job.work, JobWork::Request(..));
@@ -104,12 +104,13 @@ impl MetaServer {
             self.unlock(job.tablet, LockedBy::Transaction(transaction));
         }
         job.context = Context::new(job.context.started);
-        // What was read for it so far would be taken for what it reads next.
-        self.loads.retain(|_, (loading, _)| *loading != job.id);
+        // Another job: what is on its way for this one would be taken for what it asks next.
+        job.id = JobId(self.next_job);
+        self.next_job += 1;
         let until = wait.until.min(last).max(now.mono.after(LOOK_AGAIN_MIN));
         self.next_parked = Some(self.next_parked.map_or(until, |next| next.min(until)));
         if let Some(tablet) = self.tablets.get_mut(&job.tablet) {
-            tablet.leases.parked.park(job.id, wait.keys, until);
+            tablet.leases.parked.park((place, job.id), wait.keys, until);
         }
         self.jobs.insert(job);
     }

@@ -25,7 +25,7 @@ use std::time::Duration;
 /// A job that runs so often loads in circles; it is told to retry.
 const RUNS_MAX: u32 = 10_000;
 
-/// Whoever waits for a delegated directory looks so often whether its holder is still heard of.
+/// A request that waits for a delegated directory looks so often whether its holder is still heard of.
 const CALLED_BACK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What a decision leaves behind besides its result.

@@ -1,7 +1,7 @@
 //! Requests of one tablet that wait until clients give something back.
 //!
-//! Invariants: who came first runs first (jobs are numbered as they come, and keep their numbers while they
-//! wait); they hold nothing; nobody waits beyond the time that was said.
+//! Invariants: who came first runs first (a place is the number that a request's first job had); they hold
+//! nothing; nobody waits beyond the time that was said.
 
 use crate::words::JobId;
 use bearing_proto::client::LeaseKey;
@@ -11,29 +11,36 @@ use std::collections::{BTreeMap, BTreeSet};
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Parked {
-    waiting: BTreeMap<JobId, (Vec<LeaseKey>, Mono)>,
-    by_key: BTreeMap<LeaseKey, BTreeSet<JobId>>,
+    waiting: BTreeMap<JobId, Waiting>,
+    by_key: BTreeMap<LeaseKey, BTreeSet<(JobId, JobId)>>,
     due: BTreeSet<(Mono, JobId)>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    place: JobId,
+    keys: Vec<LeaseKey>,
+    until: Mono,
 }
 
 impl Parked {
     /// A request waits for these keys, or until then.
-    pub fn park(&mut self, job: JobId, keys: Vec<LeaseKey>, until: Mono) {
+    pub fn park(&mut self, (place, job): (JobId, JobId), keys: Vec<LeaseKey>, until: Mono) {
         self.unpark(job);
         for key in &keys {
-            self.by_key.entry(*key).or_default().insert(job);
+            self.by_key.entry(*key).or_default().insert((place, job));
         }
         self.due.insert((until, job));
-        self.waiting.insert(job, (keys, until));
+        self.waiting.insert(job, Waiting { place, keys, until });
     }
 
     /// It waits no more.
     pub fn unpark(&mut self, job: JobId) {
-        let Some((keys, until)) = self.waiting.remove(&job) else { return };
+        let Some(Waiting { place, keys, until }) = self.waiting.remove(&job) else { return };
         self.due.remove(&(until, job));
         for key in keys {
             if let Some(jobs) = self.by_key.get_mut(&key) {
-                jobs.remove(&job);
+                jobs.remove(&(place, job));
                 if jobs.is_empty() {
                     self.by_key.remove(&key);
                 }
@@ -42,13 +49,15 @@ impl Parked {
     }
 
     /// Who waits for one of these, in the order in which they came. They stay until they run.
-    pub fn on(&self, keys: &[LeaseKey]) -> BTreeSet<JobId> {
-        keys.iter().filter_map(|key| self.by_key.get(key)).flatten().copied().collect()
+    pub fn on(&self, keys: &[LeaseKey]) -> Vec<JobId> {
+        let jobs: BTreeSet<_> = keys.iter().filter_map(|key| self.by_key.get(key)).flatten().collect();
+        jobs.into_iter().map(|(_, job)| *job).collect()
     }
 
-    /// All who wait.
-    pub fn all(&self) -> impl Iterator<Item = JobId> + '_ {
-        self.waiting.keys().copied()
+    /// All who wait, in the same order.
+    pub fn all(&self) -> Vec<JobId> {
+        let jobs: BTreeSet<_> = self.waiting.iter().map(|(job, waiting)| (waiting.place, *job)).collect();
+        jobs.into_iter().map(|(_, job)| job).collect()
     }
 
     /// Those whose time is over.
@@ -83,15 +92,17 @@ mod tests {
     #[test]
     fn who_waits_for_a_key_is_found_in_the_order_of_coming_until_it_runs() {
         let mut parked = Parked::default();
-        parked.park(JobId(3), vec![NAMES], Mono(30));
-        parked.park(JobId(1), vec![NAMES, FILE], Mono(40));
-        parked.park(JobId(2), vec![FILE], Mono(20));
-        assert_eq!(parked.on(&[NAMES]).into_iter().collect::<Vec<_>>(), [JobId(1), JobId(3)]);
+        let first = |number| (JobId(number), JobId(number));
+        parked.park(first(3), vec![NAMES], Mono(30));
+        parked.park(first(1), vec![NAMES, FILE], Mono(40));
+        parked.park(first(2), vec![FILE], Mono(20));
+        assert_eq!(parked.on(&[NAMES]), [JobId(1), JobId(3)]);
         assert_eq!(parked.on(&[NAMES, FILE]).len(), 3);
         parked.unpark(JobId(1));
-        // Whoever is blocked again waits for something else, in its old place.
-        parked.park(JobId(1), vec![FILE], Mono(50));
-        assert_eq!(parked.on(&[FILE]).into_iter().collect::<Vec<_>>(), [JobId(1), JobId(2)]);
+        // Blocked again, it waits for something else as another job, in its old place.
+        parked.park((JobId(1), JobId(9)), vec![FILE], Mono(50));
+        assert_eq!(parked.on(&[FILE]), [JobId(9), JobId(2)]);
+        assert_eq!(parked.all(), [JobId(9), JobId(2), JobId(3)]);
         parked.unpark(JobId(3));
         assert!(!parked.has(NAMES) && parked.has(FILE));
     }
@@ -99,8 +110,8 @@ mod tests {
     #[test]
     fn time_ends_every_wait() {
         let mut parked = Parked::default();
-        parked.park(JobId(1), vec![NAMES], Mono(30));
-        parked.park(JobId(2), vec![NAMES], Mono(20));
+        parked.park((JobId(1), JobId(1)), vec![NAMES], Mono(30));
+        parked.park((JobId(2), JobId(2)), vec![NAMES], Mono(20));
         assert_eq!(parked.next_due(), Some(Mono(20)));
         assert_eq!(parked.overdue(Mono(19)).count(), 0);
         assert_eq!(parked.overdue(Mono(30)).collect::<Vec<_>>(), [JobId(2), JobId(1)]);
