@@ -1,41 +1,26 @@
 //! Between clients and metadata servers.
 
-use crate::delegation::{DelegationView, LentIds, Step, StepsDone};
-use crate::grant::{
-    Admission, Capability, CapabilityBody, DataRight, FramePart, Grant, OpenToken, ReadRights,
+pub use crate::answer::{
+    Answer, Body, ChangedDirectory, ChunkView, DirectoryView, EntryView, LeaseMs, ListedEntry, LockView,
+    NodeView, Reply,
 };
+use crate::delegation::{LentIds, Step};
+use crate::grant::{Admission, Capability, CapabilityBody, DataRight, FramePart, Grant, OpenToken};
+pub use crate::handles::{ChunkRef, Handle};
 pub use crate::inspect::{CheckDepth, ChunkFate, ChunkReport, ReplicaState};
 pub use crate::map::{ClusterMap, ServerEntry, ServerKind};
 use crate::sessions::SessionDescription;
 use bearing_placement::Scheme;
 use bearing_types::{
-    Amount, Attributes, Block, ChunkId, Code, Cookie, Credentials, Epoch, FileType, FilesystemId, Gid, Lock,
-    LockOwner, LockRange, LockSpace, MapVersion, Mode, Name, NameHash, NameKey, NodeId, Position, Sequence,
-    ServerId, SessionId, SetIds, Uid, Version, Wall, XattrName,
+    Amount, ChunkId, Cookie, Credentials, Epoch, FileType, FilesystemId, Gid, Lock, LockOwner, LockRange,
+    LockSpace, MapVersion, Mode, Name, NameKey, NodeId, Position, Sequence, ServerId, SessionId, SetIds, Uid,
+    Wall, XattrName,
 };
 use serde::{Deserialize, Serialize};
 
 pub use crate::space::{QuotaView, StatfsView};
 
 pub use crate::notice::{LeaseKey, LockFree, OpenState, OpenStateQuery, Recall, Recalled, WaitId};
-
-/// What finds a node whatever was renamed or unlinked: its id and the position at which it was born.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Handle {
-    /// The node.
-    pub node: NodeId,
-    /// Its home.
-    pub home: Position,
-}
-
-/// What finds a chunk's record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ChunkRef {
-    /// The chunk.
-    pub chunk: ChunkId,
-    /// The position of its record.
-    pub position: Position,
-}
 
 /// A run of a file's bytes in a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -569,113 +554,6 @@ pub struct AttributeChange {
     pub modified: Option<TimeChange>,
 }
 
-/// The answer to a request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reply {
-    /// The request's number.
-    pub sequence: Sequence,
-    /// The answer.
-    pub answer: Answer,
-}
-
-/// What an answer can be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
-    /// It was decided by the owner of this tablet.
-    Done {
-        /// The tablet that answered: requests for positions in it may be packed together.
-        tablet: Block,
-        /// Its epoch.
-        epoch: Epoch,
-        /// The result.
-        result: Result<Box<Body>, Code>,
-    },
-    /// Not now: something is being recalled, prepared or handed over. Nothing was done; ask again after so
-    /// many microseconds.
-    Retry {
-        /// Microseconds to wait.
-        after_us: u32,
-    },
-    /// The position is served elsewhere, or under another epoch than the request says. Nothing was done.
-    Referral {
-        /// The tablet.
-        tablet: Block,
-        /// Its epoch.
-        epoch: Epoch,
-        /// Its owner.
-        owner: ServerId,
-    },
-    /// This server does not know who serves the position; ask for the map.
-    Unknown,
-    /// The answer does not fit a datagram: ask again over a stream.
-    TooLarge,
-}
-
-/// How long something may be used without asking again, in milliseconds from when the request was sent; 0:
-/// not at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct LeaseMs(pub u32);
-
-/// A node as seen by its home.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeView {
-    /// The node.
-    pub node: Handle,
-    /// Its attributes.
-    pub attributes: Attributes,
-    /// How long they may be used.
-    pub lease: LeaseMs,
-    /// Whether the node's home remembers whom it gave the lease: if so, a regular file may be read unasked
-    /// while it lasts.
-    pub may_open: bool,
-    /// Whether it has extended attributes: if not, nobody needs to ask for one while the lease lasts.
-    pub extended: bool,
-}
-
-/// A directory as seen by its home.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DirectoryView {
-    /// Its node; the lease is that of its content (times, counts).
-    pub node: NodeView,
-    /// Its parent; itself for a root.
-    pub parent: Handle,
-    /// The grant for its children; good while both its expiry and `access_lease` last.
-    pub grant: Grant,
-    /// How long mode, owner and seat may be used.
-    pub access_lease: LeaseMs,
-}
-
-/// A name as seen by its owner.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EntryView {
-    /// What it names.
-    pub node: Handle,
-    /// The kind of node.
-    pub file_type: FileType,
-    /// How long the name may be used.
-    pub lease: LeaseMs,
-    /// The node's attributes, when its home answers the same request and it is no directory; and those of a
-    /// directory that was made just now elsewhere.
-    pub attributes: Option<NodeView>,
-    /// The directory's view, when its home answers the same request.
-    pub directory: Option<Box<DirectoryView>>,
-}
-
-/// One entry of a listing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ListedEntry {
-    /// Its place in the listing.
-    pub cookie: Cookie,
-    /// The name.
-    pub name: Name,
-    /// What it names.
-    pub node: Handle,
-    /// The kind of node.
-    pub file_type: FileType,
-    /// Its attributes, when they were at hand. Not leased.
-    pub attributes: Option<Attributes>,
-}
-
 /// The constants of a filesystem, kept in its root's node and in the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesystemRecord {
@@ -691,110 +569,4 @@ pub struct FilesystemRecord {
     pub data_copies: u8,
     /// On how many servers a tablet lies.
     pub metadata_copies: u8,
-}
-
-/// A chunk as seen by its record.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChunkView {
-    /// The chunk.
-    pub chunk: ChunkRef,
-    /// Its epoch.
-    pub epoch: Epoch,
-    /// The servers that hold it; the first is the primary.
-    pub servers: Vec<ServerId>,
-    /// The length at which it was sealed, once it is.
-    pub sealed: Option<u64>,
-    /// The right to append to it, for the session that opens it.
-    pub capability: Option<Capability>,
-    /// Ranges below the sealed length of which no replica had a whole frame when it was sealed.
-    pub holes: Vec<(u64, u64)>,
-}
-
-/// A lock that stands in the way, as others see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LockView {
-    /// Tells the holders of one file's locks apart, and nothing else about them.
-    pub holder: u64,
-    /// The lock; whose it is within its session, and its process, are told to that session only.
-    pub lock: Lock,
-}
-
-/// The content of an answer that went well.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Body {
-    /// Nothing to say but that it is done.
-    Done,
-    /// The session is open.
-    Session {
-        /// It ends unless renewed within so many milliseconds.
-        renew_within_ms: u32,
-    },
-    /// The map, or nothing when the client has it.
-    Map(Option<Box<ClusterMap>>),
-    /// A directory.
-    Directory(Box<DirectoryView>),
-    /// A name; after create, also the rights of who has the new file open.
-    Entry(EntryView, Option<OpenToken>),
-    /// A part of a listing.
-    List {
-        /// The entries, in order of their cookies.
-        entries: Vec<ListedEntry>,
-        /// The hash from which to go on (perhaps at another tablet), or `None` at the end.
-        next: Option<NameHash>,
-    },
-    /// A node.
-    Node(NodeView),
-    /// The target of a symbolic link.
-    Link(Vec<u8>),
-    /// An open file.
-    Opened(NodeView, Option<OpenToken>),
-    /// Extents in order of file offsets, not overlapping.
-    Extents {
-        /// The file's version.
-        version: Version,
-        /// Its length.
-        size: u64,
-        /// The extents.
-        extents: Vec<Extent>,
-        /// Whether these are all to the end of the file.
-        complete: bool,
-        /// The rights to read them, if the client may.
-        reads: Option<ReadRights>,
-        /// The file counts as open for reading from now on, if it was not before.
-        token: Option<OpenToken>,
-    },
-    /// A chunk.
-    Chunk(ChunkView),
-    /// Space.
-    Statfs(StatfsView),
-    /// A directory that is delegated now.
-    Delegation(Box<DelegationView>),
-    /// Steps that were done.
-    Steps(StepsDone),
-    /// The value of an extended attribute, or the names of all, each with a NUL behind it.
-    Xattr(Vec<u8>),
-    /// A lock that stands in the way.
-    Lock(Option<LockView>),
-    /// A directory's parent and its name there; of the root itself and nothing.
-    Place(Handle, Vec<u8>),
-    /// A page of chunks.
-    Chunks {
-        /// The tablet whose chunks these are.
-        tablet: Block,
-        /// The chunks.
-        chunks: Vec<ChunkReport>,
-        /// Where to go on; `None` at the end.
-        next: Option<ChunkId>,
-    },
-    /// The quota that counts a node, if one does.
-    Quota(Option<QuotaView>),
-    /// A part of a directory.
-    Prefetched {
-        /// Names and what they lead to, in order of their cookies. Names are leased together, under
-        /// [`LeaseKey::Names`] of the directory; the attributes of nodes one by one, without the right to
-        /// open. Of directories nothing is said. None while no lease can be given.
-        entries: Vec<(Name, EntryView)>,
-        /// The cookie after which to go on (perhaps at another tablet), or `None` at the end.
-        next: Option<Cookie>,
-    },
 }

@@ -1,7 +1,7 @@
 //! What servers sign for clients to show to other servers: grants, tokens of open files, data capabilities.
 //! Each names the session that it was given to.
 
-use crate::client::Handle;
+use crate::handles::Handle;
 use crate::keys::{Key, Mac};
 use bearing_placement::Seat;
 use bearing_types::{

@@ -1,6 +1,6 @@
 //! What whoever checks a cluster is told of chunks.
 
-use crate::client::ChunkRef;
+use crate::handles::ChunkRef;
 use bearing_types::{ServerId, Wall};
 use serde::{Deserialize, Serialize};
 

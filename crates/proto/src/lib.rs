@@ -5,6 +5,7 @@
 //! Invariants: decoding never panics; a newer version is refused by name. This crate encodes the values of
 //! lower rooms and must not know machines or sockets.
 
+mod answer;
 mod call;
 pub mod client;
 pub mod clock;
@@ -19,6 +20,7 @@ pub mod flow;
 pub mod frame;
 pub mod freshness;
 pub mod grant;
+mod handles;
 pub mod hello;
 pub mod holders;
 pub mod inspect;

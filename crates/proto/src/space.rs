@@ -1,6 +1,6 @@
 //! What space there is, and what is used of it.
 
-use crate::client::Handle;
+use crate::handles::Handle;
 use bearing_types::Amount;
 use serde::{Deserialize, Serialize};
 

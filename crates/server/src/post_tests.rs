@@ -76,7 +76,7 @@ fn request(sequence: u64) -> Message {
 
 fn reply(sequence: u64, bytes: usize) -> Message {
     let result = Ok(Box::new(Body::Link(vec![b'x'; bytes])));
-    let answer = Answer::Done { tablet: Block::RING, epoch: Epoch(1), result };
+    let answer = Answer::Done { tablet: Block::RING, epoch: Epoch(1), result, changed: Vec::new() };
     Message::Reply(Reply { sequence: Sequence(sequence), answer })
 }
 

@@ -44,7 +44,10 @@ impl Driver for Canned {
         for (session, sequence, position) in self.asked.drain(..) {
             let tablet = Block::around(position, TABLET_BITS);
             let result = Ok(Box::new(self.body.clone()));
-            let reply = Reply { sequence, answer: Answer::Done { tablet, epoch: Epoch(2), result } };
+            let reply = Reply {
+                sequence,
+                answer: Answer::Done { tablet, epoch: Epoch(2), result, changed: Vec::new() },
+            };
             post.to_session(session, &Message::Reply(reply), None);
         }
         Ok(())

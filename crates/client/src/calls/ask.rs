@@ -102,7 +102,7 @@ impl Context {
             }
         }
         self.with(|state| {
-            state.cache.forget(&keys);
+            state.cache.begin_change(&keys);
             state.leases.begin_change(&keys);
         });
         let patience = self.with(|state| state.patience_for(&call));
@@ -114,11 +114,15 @@ impl Context {
             return Err(Code::Unreachable);
         }
         self.with(|state| {
+            let mut news = Vec::new();
             let result = answered.map(|mut answered| {
                 answered.stamp.own_change = true;
+                let (changed, stamp) = (std::mem::take(&mut answered.changed), answered.stamp);
+                news.extend(changed.into_iter().filter_map(|changed| state.weigh_changed(changed, &stamp)));
                 take(state, answered)
             });
             state.changed(&keys);
+            state.take_changed(&directories, &news);
             result
         })
     }

@@ -5,8 +5,18 @@ use crate::context::State;
 use crate::operation::{Found, Remaining};
 use crate::state::Answered;
 use crate::state::lease::{Directory, Held, Named, Seen, Stamp};
-use bearing_proto::client::{Body, DirectoryView, EntryView, LeaseKey, LeaseMs, NodeView};
-use bearing_types::{Code, FileType, Mono, Name, Position};
+use bearing_proto::client::{
+    Body, ChangedDirectory, DirectoryView, EntryView, Handle, LeaseKey, LeaseMs, NodeView,
+};
+use bearing_types::{Code, FileType, Mono, Name, NodeId, Position};
+
+/// What became of a directory by a change of our own.
+pub(crate) struct News {
+    changed: ChangedDirectory,
+    leased: Option<Mono>,
+    /// Until when it is shown without a lease.
+    shown: Mono,
+}
 
 impl State {
     /// Takes what a reply says of a node that is no directory.
@@ -38,7 +48,33 @@ impl State {
             let evicted = self.cache.keep_directory(&view, access, content, self.io.now.mono);
             self.invalidate(evicted);
         }
-        Directory { view, access_until: access, content_until: content }
+        Directory { view, access_until: access, content_until: content, shown_until: None }
+    }
+
+    /// What the reply to a change says of a directory, and until when that may be used, if it is news at all.
+    /// The change still counts as under way.
+    pub fn weigh_changed(&self, changed: ChangedDirectory, stamp: &Stamp) -> Option<News> {
+        let Handle { node, home } = changed.node.node;
+        let key = LeaseKey::Content(node);
+        let known = self.cache.own_change(node);
+        let known = known.filter(|(_, version)| *version <= changed.version).map(|(mark, _)| mark);
+        let may_lease = self.leases.may_take(key, home, stamp);
+        let leased = self.io.lease_end(stamp.sent, changed.node.lease).filter(|_| may_lease);
+        let shown = stamp.sent.after(self.io.config.directory_ttl);
+        self.leases.is_news(key, home, stamp, known).then_some(News { changed, leased, shown })
+    }
+
+    /// A change of our own in these directories is over. Where its reply says nothing new, nothing is known.
+    pub fn take_changed(&mut self, directories: &[NodeId], news: &[News]) {
+        let mark = self.leases.mark();
+        for directory in directories {
+            match news.iter().find(|news| news.changed.node.node.node == *directory) {
+                Some(News { changed, leased, shown }) => {
+                    self.cache.keep_changed(changed, *leased, *shown, mark);
+                }
+                None => self.cache.forget(&[LeaseKey::Content(*directory)]),
+            }
+        }
     }
 
     /// Takes what a reply says of a name.
@@ -162,7 +198,8 @@ impl State {
     /// while that is not given, because several clients change the directory, they may be a little late.
     pub fn directory_seen(&self, directory: &Directory) -> Seen {
         let now = self.io.now.mono;
-        let content = directory.content_until.unwrap_or(now.after(self.io.config.directory_ttl));
+        let content = directory.content_until.or(directory.shown_until);
+        let content = content.unwrap_or(now.after(self.io.config.directory_ttl));
         let until = directory.access_until.map(|access| access.min(content)).filter(|until| *until > now);
         let NodeView { node, attributes, extended, .. } = directory.view.node;
         Seen { node, attributes, until, may_open: false, extended }

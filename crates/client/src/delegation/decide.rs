@@ -175,7 +175,7 @@ impl State {
             grant: Grant { body: image.body.clone(), mac: Mac([0; 16]) },
             access_lease: LeaseMs(0),
         };
-        Some(Directory { view, access_until: until, content_until: until })
+        Some(Directory { view, access_until: until, content_until: until, shown_until: None })
     }
 
     /// A node that is decided of here. What was lent is its home's again when the lease is over.

@@ -69,7 +69,7 @@ impl Context {
         let answered = self.call_past_fence(batch.position, batch.call.clone()).await;
         self.with(|state| {
             match answered {
-                Ok(Answered { body: Body::Steps(done), stamp }) => {
+                Ok(Answered { body: Body::Steps(done), stamp, .. }) => {
                     state.on_steps_done(tablet, &batch, done, stamp.sent);
                     state.io.step("steps acknowledged");
                     return true;

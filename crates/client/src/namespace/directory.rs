@@ -40,8 +40,10 @@ impl Context {
                     state.cache.directory(handle.node, state.io.now.mono)
                 }
             };
-            let wanted =
-                cached.filter(|cached| freshness == Freshness::Granted || cached.content_until.is_some());
+            let is_known = |cached: &Directory| {
+                freshness == Freshness::Granted || cached.content_until.or(cached.shown_until).is_some()
+            };
+            let wanted = cached.filter(is_known);
             match wanted {
                 Some(_) => state.io.counters.grant_hits += 1,
                 None => state.io.counters.grant_misses += 1,

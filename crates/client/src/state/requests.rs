@@ -11,7 +11,7 @@ use crate::event::{Command, Note, Target, Transport};
 use crate::run::{Awaited, Io, Promise, Timer, promise};
 use bearing_lookup::Located;
 use bearing_proto::Message;
-use bearing_proto::client::{Answer, Body, Call, Reply, Request};
+use bearing_proto::client::{Answer, Body, Call, ChangedDirectory, Reply, Request};
 use bearing_types::{Block, Code, Epoch, MapVersion, Mono, Position, Sequence, ServerId};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,6 +32,8 @@ const RESENDS_SOON: u32 = 9;
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub body: Body,
+    /// Directories that a change changed.
+    pub changed: Vec<ChangedDirectory>,
     pub stamp: Stamp,
 }
 
@@ -406,12 +408,12 @@ impl Requests {
             Answer::Done { epoch, result: Err(_), .. } if request.call.mutates() && epoch < request.epoch => {
                 io.counters.late_replies += 1;
             }
-            Answer::Done { tablet, epoch, result } => {
+            Answer::Done { tablet, epoch, result, changed } => {
                 let placed = request.position.is_some();
                 if io.config.tells_lookups {
                     io.out.extend(request.looked(from, io.now.mono).map(Command::Note));
                 }
-                let over = self.on_result(sequence, result, mark, io);
+                let over = self.on_result(sequence, result.map(|body| (*body, changed)), mark, io);
                 if let (Target::Server(owner), true) = (from, placed) {
                     self.learn(Located { block: tablet, epoch, owner }, routes);
                 }
@@ -437,7 +439,7 @@ impl Requests {
     fn on_result(
         &mut self,
         sequence: Sequence,
-        result: Result<Box<Body>, Code>,
+        result: Result<(Body, Vec<ChangedDirectory>), Code>,
         mark: Mark,
         io: &mut Io,
     ) -> bool {
@@ -447,7 +449,7 @@ impl Requests {
         }
         let (sent, mark) = request.first_sent.unwrap_or((io.now.mono, mark));
         let stamp = Stamp { sent, mark, own_change: false };
-        self.finish(sequence, result.map(|body| Answered { body: *body, stamp }), io);
+        self.finish(sequence, result.map(|(body, changed)| Answered { body, changed, stamp }), io);
         false
     }
 

@@ -4,6 +4,7 @@
 mod accesses;
 mod again;
 mod appends;
+mod changed;
 mod chunks;
 mod copies;
 mod decided;

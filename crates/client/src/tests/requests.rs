@@ -349,7 +349,10 @@ fn a_refusal_of_an_older_epoch_than_a_change_was_sent_under_is_no_answer() {
     world.reply_done(&request, Err(Code::NoSpace));
     assert!(!world.finished.contains_key(&ticket));
     let result = Ok(Box::new(Body::Done));
-    world.reply(request.sequence, WireAnswer::Done { tablet: tablet.block, epoch: tablet.epoch, result });
+    world.reply(
+        request.sequence,
+        WireAnswer::Done { tablet: tablet.block, epoch: tablet.epoch, result, changed: Vec::new() },
+    );
     assert_eq!(world.result(ticket), Ok(Answer::Done));
 }
 

@@ -192,7 +192,12 @@ impl Servers {
             }
         };
         let tablet = map().assignment.tablet_at(request.position).clone();
-        WireAnswer::Done { tablet: tablet.block, epoch: tablet.epoch, result: result.map(Box::new) }
+        WireAnswer::Done {
+            tablet: tablet.block,
+            epoch: tablet.epoch,
+            result: result.map(Box::new),
+            changed: Vec::new(),
+        }
     }
 
     fn log(&mut self, call: &str) {

@@ -4,8 +4,8 @@ use crate::*;
 use bearing_placement::{Assignment, LookupKind, Scheme, Seat};
 use bearing_proto::Message;
 use bearing_proto::client::{
-    Answer as WireAnswer, Body, Call, ClusterMap, DirectoryView, EntryView, Handle, LeaseMs, NodeView,
-    Recall, Reply, Request, ServerEntry, ServerKind,
+    Answer as WireAnswer, Body, Call, ChangedDirectory, ClusterMap, DirectoryView, EntryView, Handle,
+    LeaseMs, NodeView, Recall, Reply, Request, ServerEntry, ServerKind,
 };
 use bearing_proto::grant::{Grant, GrantBody, OpenRights, OpenToken};
 use bearing_proto::keys::Key;
@@ -152,9 +152,19 @@ impl World {
 
     pub fn reply_done(&mut self, request: &Request, result: Result<Body, Code>) {
         let tablet = map().assignment.tablet_at(request.position).clone();
-        let answer =
-            WireAnswer::Done { tablet: tablet.block, epoch: tablet.epoch, result: result.map(Box::new) };
+        let (tablet, epoch) = (tablet.block, tablet.epoch);
+        let answer = WireAnswer::Done { tablet, epoch, result: result.map(Box::new), changed: Vec::new() };
         self.reply(request.sequence, answer);
+    }
+
+    /// Answers a change in the root, and says what became of it.
+    pub fn reply_changed(&mut self, request: &Request, body: Body, entries: u64, version: u64, lease: u32) {
+        let tablet = map().assignment.tablet_at(request.position).clone();
+        let (tablet, epoch, result) = (tablet.block, tablet.epoch, Ok(Box::new(body)));
+        let mut node = root_view(lease).node;
+        node.attributes.size = entries;
+        let changed = vec![ChangedDirectory { node, version: Version(version) }];
+        self.reply(request.sequence, WireAnswer::Done { tablet, epoch, result, changed });
     }
 
     /// Answers the only thing sent.

@@ -4,7 +4,7 @@ use crate::chunks::StepOutcome;
 use crate::decide::checkpoint::{self, CheckpointOutcome, CheckpointStep};
 use crate::decide::collect::{self, Collected};
 use crate::decide::maintenance::{self, Swept};
-use crate::decide::rules::quotas;
+use crate::decide::rules::{namespace, quotas};
 use crate::decide::session_end::{self, SessionEnd};
 use crate::decide::{deferred, ops, participants, questions};
 use crate::record::Key;
@@ -107,7 +107,11 @@ pub(crate) fn decide(view: &mut View, work: &JobWork) -> Decide<Decided> {
     match work {
         JobWork::Request(session, request) => {
             ops::meet(view, *session, &request.call)?;
-            ops::decide(view, &request.call).map(Decided::Body)
+            let body = ops::decide(view, &request.call)?;
+            if ops::changes_entries(&request.call) {
+                namespace::show_changed(view);
+            }
+            Ok(Decided::Body(body))
         }
         JobWork::Prepare { part, .. } => participants::decide(view, part).map(Decided::Promise),
         JobWork::Deliver { work, .. } => deferred::decide(view, work).map(|()| Decided::Delivered),

@@ -110,7 +110,10 @@ impl MetaServer {
         if (answered.index > tablet.log.committed() || !answered.awaited.is_empty()) && !early {
             return;
         }
-        let reply = self.done(start, sequence, answered.result.clone());
+        let mut reply = self.done(start, sequence, answered.result.clone());
+        if let Answer::Done { changed, .. } = &mut reply.answer {
+            changed.clone_from(&answered.changed);
+        }
         self.hold(start, answered.index, Held::Reply(session, reply), out);
     }
 
@@ -118,7 +121,8 @@ impl MetaServer {
     pub(crate) fn done(&self, start: Position, sequence: Sequence, result: Result<Body, Code>) -> Reply {
         let answer = match self.tablets.get(&start) {
             Some(tablet) => {
-                Answer::Done { tablet: tablet.block, epoch: tablet.epoch(), result: result.map(Box::new) }
+                let (tablet, epoch) = (tablet.block, tablet.epoch());
+                Answer::Done { tablet, epoch, result: result.map(Box::new), changed: Vec::new() }
             }
             None => Answer::Unknown,
         };

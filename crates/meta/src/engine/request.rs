@@ -73,7 +73,12 @@ impl MetaServer {
         let Some(tablet) = self.tablet_at(request.position) else {
             if let Some(located) = self.map.locate(request.position).filter(|_| answers && !timeless) {
                 let (tablet, epoch, result) = (located.block, located.epoch, Err(Code::NotFound));
-                return self.answer_at_once(session, sequence, Answer::Done { tablet, epoch, result }, out);
+                return self.answer_at_once(
+                    session,
+                    sequence,
+                    Answer::Done { tablet, epoch, result, changed: Vec::new() },
+                    out,
+                );
             }
             return match self.may_wait(now, since, session, request.position) {
                 true => self.wait_for_owner(since, session, request),
@@ -246,5 +251,6 @@ fn unplaced(result: Result<Body, Code>) -> Answer {
         tablet: bearing_types::Block::RING,
         epoch: bearing_types::Epoch(0),
         result: result.map(Box::new),
+        changed: Vec::new(),
     }
 }

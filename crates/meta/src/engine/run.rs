@@ -16,7 +16,7 @@ use crate::record::{Key, OutboxRecord, PrepareRecord, Record, ReplyRecord};
 use crate::tablet::{Answered, Held, Phase, Repeat, Tablet};
 use crate::view::{Context, Draft, Memory, Stop, View};
 use crate::words::{JobId, LockedBy};
-use bearing_proto::client::{Answer, Call, LeaseKey};
+use bearing_proto::client::{Answer, Call, ChangedDirectory, LeaseKey};
 use bearing_proto::peer::{ItemId, PeerBody, PeerMessage, Promise, Told, Vote};
 use bearing_types::{Code, LogIndex, NodeId, Now, Position, SessionId, TransactionId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +35,7 @@ pub(crate) struct Effects {
     locks: BTreeSet<Key>,
     drafts: Vec<Draft>,
     changed: Vec<LeaseKey>,
+    shown: Vec<ChangedDirectory>,
     reserved: Vec<LeaseKey>,
     lends: bool,
     doubtful: Vec<(SessionId, NodeId)>,
@@ -147,6 +148,7 @@ impl MetaServer {
             locks: view.locks,
             drafts: view.drafts,
             changed: view.changed,
+            shown: view.shown,
             reserved: view.reserved,
             lends: view.lends,
             doubtful: view.doubtful,
@@ -388,7 +390,7 @@ impl MetaServer {
                 // The end of a session takes its replies with it: this one is held by itself.
                 if request.call.mutates() && !matches!(request.call, Call::CloseSession) {
                     let Some(tablet) = self.tablets.get_mut(&start) else { return };
-                    let answered = Answered { result: Ok(body), index, awaited };
+                    let answered = Answered { result: Ok(body), changed: effects.shown, index, awaited };
                     tablet.sessions.keep_answer(session, request.sequence, answered);
                     return self.hold(start, index, Held::Mutation(session, request.sequence), out);
                 }
@@ -554,7 +556,12 @@ impl MetaServer {
                 let Some(tablet) = self.tablets.get_mut(&start) else { return };
                 // Nor is anything remembered for a session that may never have been.
                 if kept && tablet.knows(session) {
-                    let refused = Answered { result: Err(code), index: read_index, awaited: BTreeSet::new() };
+                    let refused = Answered {
+                        result: Err(code),
+                        changed: Vec::new(),
+                        index: read_index,
+                        awaited: BTreeSet::new(),
+                    };
                     tablet.sessions.keep_answer(session, sequence, refused);
                 }
                 let reply = self.done(start, sequence, Err(code));

@@ -545,8 +545,12 @@ fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record, config: &Co
                 let lease_end = now.mono.after(config.lease_ttl_max);
                 tablet.opens.give(session, view.node.node, sequence, lease_end, config);
             }
-            let answered =
-                Answered { result: Ok(reply.body), index: LogIndex::ZERO, awaited: BTreeSet::new() };
+            let answered = Answered {
+                result: Ok(reply.body),
+                changed: Vec::new(),
+                index: LogIndex::ZERO,
+                awaited: BTreeSet::new(),
+            };
             tablet.sessions.expect(session, now.mono);
             tablet.sessions.keep_answer(session, sequence, answered);
         }

@@ -1,7 +1,7 @@
 //! Answers to a session's changes, kept until it says that it has them: a change that comes again is
 //! answered, not done again. They are in the log too, so whoever takes the tablet over holds as many.
 
-use bearing_proto::client::Body;
+use bearing_proto::client::{Body, ChangedDirectory};
 use bearing_proto::peer::ItemId;
 use bearing_types::{Code, LogIndex, Sequence};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +17,8 @@ const BYTES_PER_STEP: usize = 96;
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub result: Result<Body, Code>,
+    /// Goes with it while it is remembered in memory: nobody has to be told that again.
+    pub changed: Vec<ChangedDirectory>,
     /// The log record with the reply; zero for a refusal, which is remembered in memory only.
     pub index: LogIndex,
     /// Items that must arrive before the reply may leave.
@@ -87,7 +89,7 @@ mod tests {
     use bearing_types::{Block, Mono, Now, SessionId, TabletSerial, Wall};
 
     fn answered(result: Result<Body, Code>) -> Answered {
-        Answered { result, index: LogIndex(1), awaited: BTreeSet::new() }
+        Answered { result, changed: Vec::new(), index: LogIndex(1), awaited: BTreeSet::new() }
     }
 
     #[test]

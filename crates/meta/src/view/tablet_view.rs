@@ -15,7 +15,7 @@ use crate::view::context::{Context, DataResult, DataSlot, PartSlot, PartVote, Qu
 use crate::view::ids::Ids;
 use crate::words::LockedBy;
 use bearing_lookup::ClientMap;
-use bearing_proto::client::{ChunkRef, FilesystemRecord, Handle, LeaseKey, LeaseMs};
+use bearing_proto::client::{ChangedDirectory, ChunkRef, FilesystemRecord, Handle, LeaseKey, LeaseMs};
 use bearing_proto::data::DataCall;
 use bearing_proto::delegation::LentIds;
 use bearing_proto::keys::ServerKeys;
@@ -115,6 +115,8 @@ pub(crate) struct View<'a> {
     pub(crate) drafts: Vec<Draft>,
     /// Leases that the decision's changes touch.
     pub(crate) changed: Vec<LeaseKey>,
+    /// The directories whose content they change, for who asks.
+    pub(crate) shown: Vec<ChangedDirectory>,
     /// Leases that nobody but the one who asks may have.
     pub(crate) reserved: Vec<LeaseKey>,
     /// What is reserved is lent, and leased to others again only when it is given back.
@@ -194,6 +196,7 @@ impl<'a> View<'a> {
             locks: BTreeSet::new(),
             drafts: Vec::new(),
             changed: Vec::new(),
+            shown: Vec::new(),
             reserved: Vec::new(),
             lends: false,
             doubtful: Vec::new(),

@@ -3,6 +3,7 @@
 
 mod acls;
 mod ahead;
+mod changed;
 mod checkpoints;
 mod chunks;
 mod claims;

@@ -256,7 +256,12 @@ impl Run {
             Answer::TooLarge
         } else {
             let body = self.body(session, request.call)?;
-            Answer::Done { tablet: Block::RING, epoch: Epoch(1), result: Ok(Box::new(body)) }
+            Answer::Done {
+                tablet: Block::RING,
+                epoch: Epoch(1),
+                result: Ok(Box::new(body)),
+                changed: Vec::new(),
+            }
         };
         let reply = Message::Reply(Reply { sequence: request.sequence, answer });
         match self.manners.answers_in_reversed_groups_of {

@@ -6,13 +6,14 @@
 //! before is taken from the kernel first.
 
 use super::held::Held;
+use super::leases::Mark;
 use super::names::{CachedName, Names, Siblings};
 use crate::config::ClientConfig;
 use crate::event::Invalidation;
 use crate::tables::Bounded;
-use bearing_proto::client::{DirectoryView, EntryView, Handle, LeaseKey, NodeView};
+use bearing_proto::client::{ChangedDirectory, DirectoryView, EntryView, Handle, LeaseKey, NodeView};
 use bearing_proto::grant::GrantBody;
-use bearing_types::{Attributes, Block, FileType, Mono, Name, NameHash, NodeId, Position, Wall};
+use bearing_types::{Attributes, Block, FileType, Mono, Name, NameHash, NodeId, Position, Version, Wall};
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -20,6 +21,17 @@ struct CachedDirectory {
     view: DirectoryView,
     access: Held,
     content: Held,
+    own: Option<OwnChange>,
+}
+
+/// The last change of our own in a directory, whose reply said what became of it: that is shown for a moment
+/// also where it is not leased, because several clients change it.
+#[derive(Clone, Copy, Debug)]
+struct OwnChange {
+    shown_until: Mono,
+    version: Version,
+    /// When it was over.
+    mark: Mark,
 }
 
 impl CachedName {
@@ -68,6 +80,8 @@ pub(crate) struct Directory {
     pub view: DirectoryView,
     pub access_until: Option<Mono>,
     pub content_until: Option<Mono>,
+    /// Times and counts are as our own last change left them, and may be shown until then without a lease.
+    pub shown_until: Option<Mono>,
 }
 
 impl Directory {
@@ -147,7 +161,13 @@ impl Cache {
         let cached = self.directories.get(&node)?;
         let access_until = cached.access.live(now)?;
         let content_until = cached.content.live(now);
-        Some(Directory { view: cached.view.clone(), access_until: Some(access_until), content_until })
+        let shown_until = cached.own.map(|own| own.shown_until).filter(|until| now < *until);
+        Some(Directory {
+            view: cached.view.clone(),
+            access_until: Some(access_until),
+            content_until,
+            shown_until,
+        })
     }
 
     /// A leased name, of which the kernel is told now, and whether this is its first use: then it had been
@@ -202,11 +222,48 @@ impl Cache {
         self.last_names.insert(node, (directory, name.clone()));
     }
 
-    /// A change of our own: nothing of this is served any more.
-    pub fn forget(&mut self, keys: &[LeaseKey]) {
+    /// A change of our own begins: nothing of this is served any more.
+    pub fn begin_change(&mut self, keys: &[LeaseKey]) {
         for key in keys {
             self.each_held(*key, Held::serve_no_more);
         }
+    }
+
+    /// Something changed: nothing of this is served any more.
+    pub fn forget(&mut self, keys: &[LeaseKey]) {
+        self.begin_change(keys);
+        for key in keys {
+            self.forget_own_change(*key);
+        }
+    }
+
+    fn forget_own_change(&mut self, key: LeaseKey) {
+        if let LeaseKey::Content(node) | LeaseKey::Access(node) = key
+            && let Some(cached) = self.directories.get(&node)
+        {
+            cached.own = None;
+        }
+    }
+
+    /// Up to which of our own changes a directory is known, and its version then.
+    pub fn own_change(&self, node: NodeId) -> Option<(Mark, Version)> {
+        self.directories.peek(&node)?.own.map(|own| (own.mark, own.version))
+    }
+
+    /// A change of our own in a directory is over, and this is what became of it.
+    pub fn keep_changed(
+        &mut self,
+        changed: &ChangedDirectory,
+        leased: Option<Mono>,
+        shown: Mono,
+        mark: Mark,
+    ) {
+        let Some(cached) = self.directories.get(&changed.node.node.node) else { return };
+        let NodeView { attributes, lease, extended, .. } = changed.node;
+        let known = &mut cached.view.node;
+        (known.attributes, known.lease, known.extended) = (attributes, lease, extended);
+        cached.content = leased.map_or(cached.content, Held::until);
+        cached.own = Some(OwnChange { shown_until: shown, version: changed.version, mark });
     }
 
     /// A recall: drops it, and says what the kernel has to drop. A node is always named: the kernel may know
@@ -217,6 +274,7 @@ impl Cache {
             LeaseKey::Access(node) | LeaseKey::File(node) | LeaseKey::Content(node) => {
                 kernel.push(Invalidation::Node { node });
                 self.each_held(key, |held| *held = Held::NONE);
+                self.forget_own_change(key);
             }
             LeaseKey::Name(directory, hash) => {
                 self.names.each_of_hash(directory, hash, |cached| cached.recall(directory, now, kernel));
@@ -318,7 +376,8 @@ impl Cache {
         now: Mono,
     ) -> Option<Invalidation> {
         let held = |until: Option<Mono>| until.map_or(Held::NONE, Held::until);
-        let cached = CachedDirectory { view: view.clone(), access: held(access), content: held(content) };
+        let cached =
+            CachedDirectory { view: view.clone(), access: held(access), content: held(content), own: None };
         let (node, gone) = self.directories.insert(view.node.node.node, cached)?;
         let known = gone.access.kernel_may_have(now) || gone.content.kernel_may_have(now);
         known.then_some(Invalidation::Node { node })

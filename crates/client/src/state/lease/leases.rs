@@ -102,11 +102,21 @@ impl Leases {
         let allowed = u32::from(stamp.own_change);
         let quiet = self.changing.get(&key).is_none_or(|count| *count <= allowed);
         let key_young = self.recalled.get(&key).is_none_or(|counter| *counter <= stamp.mark.0);
-        let block_young = !self
-            .recalled_blocks
-            .iter()
-            .any(|(block, counter)| *counter > stamp.mark.0 && block.contains(position));
-        quiet && key_young && block_young
+        quiet && key_young && self.block_is_young(position, stamp)
+    }
+
+    /// Whether a reply to a change of our own is not older than what is known of a key: nothing ended its
+    /// leases since the request was sent, or nothing but changes of our own up to `known`.
+    pub fn is_news(&self, key: LeaseKey, position: Position, stamp: &Stamp, known: Option<Mark>) -> bool {
+        let recalled = self.recalled.get(&key);
+        let key_young = recalled
+            .is_none_or(|counter| *counter <= stamp.mark.0 || known.is_some_and(|known| *counter <= known.0));
+        key_young && self.block_is_young(position, stamp)
+    }
+
+    fn block_is_young(&self, position: Position, stamp: &Stamp) -> bool {
+        let later = |counter: u64| counter > stamp.mark.0;
+        !self.recalled_blocks.iter().any(|(block, counter)| later(*counter) && block.contains(position))
     }
 
     /// Whether enough is remembered to be worth a [`Leases::prune`].

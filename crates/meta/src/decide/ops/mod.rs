@@ -36,6 +36,19 @@ use bearing_proto::rules::OpenWish;
 pub(crate) use release::{forget_closed, forget_holder, reap_page};
 pub(crate) use session::{end as end_session, meet};
 
+/// Whether a call changes entries of directories, one at a time.
+pub(crate) fn changes_entries(call: &Call) -> bool {
+    matches!(
+        call,
+        Call::Create { .. }
+            | Call::MakeDirectory { .. }
+            | Call::Unlink { .. }
+            | Call::RemoveDirectory { .. }
+            | Call::Link { .. }
+            | Call::Rename { .. }
+    )
+}
+
 /// Decides a client's call.
 pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
     match call {

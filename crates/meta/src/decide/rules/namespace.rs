@@ -8,13 +8,16 @@ use crate::record::{
 };
 use crate::view::{Decide, Draft, Stop, View};
 use bearing_placement::Seat;
-use bearing_proto::client::{DirectoryView, EntryView, Handle, LeaseKey, LeaseMs, NodeView};
+use bearing_proto::client::{
+    ChangedDirectory, DirectoryView, EntryView, Handle, LeaseKey, LeaseMs, NodeView,
+};
 use bearing_proto::grant::{Grant, GrantBody};
 use bearing_proto::peer::{Deferred, FragmentStat, Question, Remover, Told};
 use bearing_proto::rules;
 use bearing_types::{
     Access, Acls, Attributes, Block, Code, Cookie, FileType, Name, NameHash, NodeId, SessionId, Version, Wall,
 };
+use std::collections::BTreeSet;
 
 /// A name that exists.
 pub(crate) struct Slot {
@@ -364,6 +367,34 @@ pub(crate) fn directory_attributes(
 /// What other tablets are told of a fragment.
 pub(crate) fn stat_of(fragment: FragmentRecord) -> FragmentStat {
     FragmentStat { entries: fragment.entries, directories: fragment.directories, modified: fragment.modified }
+}
+
+/// Shows who asks what became of the directories that it changed: its kernel asks for their attributes next.
+/// Only of what is at hand; nothing is loaded or asked for that.
+pub(crate) fn show_changed(view: &mut View) {
+    let content = |key: &LeaseKey| match key {
+        LeaseKey::Content(directory) => Some(*directory),
+        _ => None,
+    };
+    let directories: BTreeSet<NodeId> = view.changed.iter().filter_map(content).collect();
+    for node in directories {
+        let wanted = view.wanted.len();
+        if let Ok(Some(changed)) = changed_directory(view, node) {
+            view.shown.push(changed);
+        }
+        view.wanted.truncate(wanted);
+    }
+}
+
+fn changed_directory(view: &mut View, node: NodeId) -> Decide<Option<ChangedDirectory>> {
+    let Some(record) = view.node(node)? else { return Ok(None) };
+    let fragments = &record.directory()?.fragments;
+    let all_here = fragments.iter().all(|block| view.tablet.contains(block.start()));
+    let Some(fragment) = view.fragment(node)?.filter(|_| all_here) else { return Ok(None) };
+    let (attributes, _) = directory_attributes(view, node, &record)?;
+    let lease = view.lease(LeaseKey::Content(node));
+    let node = directory_node_view(node, &record, attributes, lease);
+    Ok(Some(ChangedDirectory { node, version: fragment.version }))
 }
 
 /// A directory as its home shows it to the asking session.

@@ -49,7 +49,7 @@ pub struct Cluster {
     registrar: Registrar,
     /// How often a server said that the registers are older than what it knows.
     pub older_registers: usize,
-    replies: BTreeMap<(SessionId, Sequence), Reply>,
+    pub replies: BTreeMap<(SessionId, Sequence), Reply>,
     pub recalls: Vec<(SessionId, Recall)>,
     pub open_state_queries: Vec<(SessionId, OpenStateQuery)>,
     pub free: Vec<(SessionId, LockFree)>,
