@@ -27,6 +27,7 @@ impl MetaServer {
         if tablet.delegations.is_used(directory, now.mono) {
             let holds = BTreeMap::from([(holder, vec![LeaseKey::Delegation(directory)])]);
             let wishes = tablet.leases.recall(holds, now.mono, &self.config);
+            tablet.leases.take_turns(&wishes, now.mono);
             out.push(Command::Note(Note::Step("delegation called back")));
             return self.send_recalls(start, wishes, out);
         }

@@ -50,7 +50,7 @@ impl MetaServer {
         &mut self,
         now: Now,
         job: &Job,
-        changed: &[LeaseKey],
+        (changed, lends): (&[LeaseKey], bool),
         out: &mut Vec<Command>,
     ) -> Option<Wait> {
         let tablet = self.tablets.get_mut(&job.tablet)?;
@@ -58,6 +58,10 @@ impl MetaServer {
         if !holders.is_empty() && !self.config.planted(Mutant::ForgottenLeaseCheck) {
             let first_end = tablet.leases.first_end(changed, job.session(), now.mono);
             let wishes = tablet.leases.recall(holders, now.mono, &self.config);
+            // What is wanted only to lend it is not why the next of them wants it back.
+            if !lends {
+                tablet.leases.take_turns(&wishes, now.mono);
+            }
             out.push(Command::Note(Note::Step("recall")));
             self.send_recalls(job.tablet, wishes, out);
             let until = first_end.unwrap_or(now.mono);

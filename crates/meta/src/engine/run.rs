@@ -215,7 +215,7 @@ impl MetaServer {
             return self.postpone(job, out);
         }
         let reserved = effects.reserved.iter().chain(&effects.changed).copied().collect::<Vec<_>>();
-        if let Some(wait) = self.has_to_wait(now, &job, &reserved, out) {
+        if let Some(wait) = self.has_to_wait(now, &job, (&reserved, effects.lends), out) {
             if self.config.planted(Mutant::RecallWhileHolding) {
                 return self.wait_for_recall(job, effects.batch.into_keys());
             }

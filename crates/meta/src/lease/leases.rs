@@ -233,7 +233,8 @@ impl LeaseTable {
         let quiet = self.entries.get(&key).is_some_and(|entry| entry.is_quiet(now));
         let recalled =
             [key, LeaseKey::Names(directory)].iter().any(|key| self.is_recalled_from(session, *key));
-        !quiet && !recalled && !self.parked.has(key) && !self.turns.rests(key, now)
+        let shared = [key, LeaseKey::Content(directory)].iter().any(|key| self.turns.rests(*key, now));
+        !quiet && !recalled && !self.parked.has(key) && !shared
     }
 
     /// The entry of a key; a new one is looked at when `until` comes.
@@ -304,7 +305,7 @@ impl LeaseTable {
         now: Mono,
         config: &Config,
     ) -> Vec<RecallWish> {
-        let (mut wishes, mut turned) = (Vec::new(), BTreeSet::new());
+        let mut wishes = Vec::new();
         let expires = now.after(config.lease_ttl_max);
         for (session, mut keys) in holders {
             keys.sort_unstable();
@@ -313,13 +314,16 @@ impl LeaseTable {
                 self.entry(*key, expires).quiet_until = Some(expires);
             }
             keys.retain(|key| !self.is_recalled_from(session, *key));
-            turned.extend(keys.iter().copied());
             let parts = keys.chunks(RECALL_KEYS_MAX).map(<[LeaseKey]>::to_vec).collect::<Vec<_>>();
             wishes.extend(parts.into_iter().map(|keys| self.begin(session, keys, expires)));
         }
-        // One turn, however many have it.
-        turned.into_iter().for_each(|key: LeaseKey| self.turns.recalled(key, now));
         wishes
+    }
+
+    /// What is recalled by these is wanted for a change: one turn of each key, however many have it.
+    pub fn take_turns(&mut self, wishes: &[RecallWish], now: Mono) {
+        let keys: BTreeSet<LeaseKey> = wishes.iter().flat_map(|wish| wish.keys.iter().copied()).collect();
+        keys.into_iter().for_each(|key| self.turns.recalled(key, now));
     }
 
     fn begin(&mut self, session: SessionId, keys: Vec<LeaseKey>, expires: Mono) -> RecallWish {
@@ -527,7 +531,9 @@ mod tests {
             table.give(KEY, SessionId(session), Offer::Tracked(LeaseMs(1000)), Mono(0));
         }
         let holders = table.holders(&[KEY], Some(B), Mono(1));
-        assert_eq!(table.recall(holders, Mono(1), &config).len(), 10);
+        let wishes = table.recall(holders, Mono(1), &config);
+        assert_eq!(wishes.len(), 10);
+        table.take_turns(&wishes, Mono(1));
         assert!(!table.turns.rests(KEY, Mono(2)));
     }
 

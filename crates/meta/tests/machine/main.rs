@@ -32,4 +32,5 @@ mod ring;
 mod sessions;
 mod times;
 mod trust;
+mod turns;
 mod xattrs;

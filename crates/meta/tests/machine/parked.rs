@@ -1,10 +1,10 @@
 //! Requests that wait for clients: in the order in which they came, and nobody is leased what they wait for.
 
-use crate::cluster::delegations::{finds, waits};
+use crate::cluster::delegations::{finds, give_back, waits};
 use crate::cluster::{ALICE, BOB, Cluster, root_user};
-use bearing_meta::{Config, Event};
+use bearing_meta::Config;
 use bearing_placement::Scheme;
-use bearing_proto::client::{Answer, AttributeChange, Body, Call, Handle, LeaseMs, Recalled};
+use bearing_proto::client::{Answer, AttributeChange, Body, Call, Handle, LeaseMs};
 use bearing_types::{Mode, Sequence, SessionId};
 use std::time::Duration;
 
@@ -36,17 +36,6 @@ fn lease_of(answer: Option<Answer>) -> Option<LeaseMs> {
             _ => None,
         },
         _ => None,
-    }
-}
-
-/// Whoever was asked for something back gives it.
-fn give_back(cluster: &mut Cluster) {
-    for (session, recall) in std::mem::take(&mut cluster.recalls) {
-        let start = recall.tablet.start();
-        let (tablet, epoch, number) = (recall.tablet, recall.epoch, recall.number);
-        let answer = Recalled { tablet, epoch, number, finished_below: Sequence(u64::MAX), open: Vec::new() };
-        let server = cluster.owner(start).0;
-        cluster.send(server, Event::Recalled(session, answer));
     }
 }
 

@@ -1,9 +1,10 @@
 //! Directories that are delegated, and whoever looks into them.
 
 use super::{BOB, Cluster, name, position, root_user};
-use bearing_proto::client::{Answer, Body, Call, Handle};
+use bearing_meta::Event;
+use bearing_proto::client::{Answer, Body, Call, Handle, Recalled};
 use bearing_proto::delegation::{DelegationView, LentIds, Step};
-use bearing_types::{Code, NodeId, SessionId};
+use bearing_types::{Code, NodeId, Sequence, SessionId};
 
 pub fn delegate(cluster: &mut Cluster, session: SessionId, directory: Handle) -> DelegationView {
     match cluster
@@ -50,4 +51,15 @@ pub fn finds(answer: Option<Answer>) -> Result<bool, String> {
 /// It is not answered yet, or was told to ask again.
 pub fn waits(answer: Option<Answer>) -> bool {
     matches!(answer, None | Some(Answer::Retry { .. }))
+}
+
+/// Whoever was asked for something back gives it.
+pub fn give_back(cluster: &mut Cluster) {
+    for (session, recall) in std::mem::take(&mut cluster.recalls) {
+        let start = recall.tablet.start();
+        let (tablet, epoch, number) = (recall.tablet, recall.epoch, recall.number);
+        let answer = Recalled { tablet, epoch, number, finished_below: Sequence(u64::MAX), open: Vec::new() };
+        let server = cluster.owner(start).0;
+        cluster.send(server, Event::Recalled(session, answer));
+    }
 }
