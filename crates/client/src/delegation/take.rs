@@ -4,7 +4,7 @@ use super::send::end_of;
 use crate::context::{Context, State, Work};
 use crate::event::{Invalidation, Note, Target};
 use crate::mutant::Mutant;
-use crate::state::lease::Stamp;
+use crate::state::lease::{Directory, Stamp};
 use crate::state::lent::{CALLED_BACK, Lent, LocalDirectory, Ours};
 use bearing_proto::client::{Body, Call, Handle, LeaseKey, Recalled};
 use bearing_proto::delegation::{DelegationView, LentDirectory, LentNode, names_life};
@@ -26,10 +26,22 @@ impl State {
             return false;
         }
         let cached = self.cache.directory(directory, self.io.now.mono);
-        let entries = cached.map_or(0, |cached| rules::entries_of(&cached.view.node.attributes));
-        let worth_it = self.delegations.changed(directory, entries, self.io.now.mono);
+        let known = cached.map(|cached| (cached.view.parent.node, entries_of(&cached)));
+        let (parent, entries) = known.unwrap_or((directory, 0));
+        let worth_it = self.delegations.changed((directory, parent), entries, self.io.now.mono);
         // Not while another change is on its way: it could be missing in what is lent.
         worth_it && !self.leases.is_changing(LeaseKey::Content(directory))
+    }
+
+    /// A program lists a directory. Whether to ask for it, and with it for what is below: `rm -r`, `find` and
+    /// `tar` walk on from one of ours.
+    fn is_worth_following(&mut self, directory: NodeId) -> bool {
+        let now = self.io.now.mono;
+        let Some(known) = self.cache.directory(directory, now) else { return false };
+        let both = (directory, known.view.parent.node);
+        self.io.config.delegates
+            && !self.leases.is_changing(known.content_key())
+            && self.delegations.walked_into(both, entries_of(&known), now)
     }
 
     fn not_again(&mut self, directory: NodeId, pause: Duration) {
@@ -139,6 +151,10 @@ impl State {
     }
 }
 
+fn entries_of(directory: &Directory) -> u64 {
+    rules::entries_of(&directory.view.node.attributes)
+}
+
 impl Context {
     /// Asks for a directory if that is worth it.
     pub(crate) fn consider_delegation(&self, directory: Handle, who: &Credentials) {
@@ -149,6 +165,21 @@ impl Context {
                 state.spawn(context.ask_delegation(directory, who));
             }
         });
+    }
+
+    /// Asks for a directory that is about to be listed if that is worth it. Whether it did.
+    pub(crate) async fn follow(&self, directory: Handle, who: &Credentials) -> bool {
+        let asks = self.with(|state| {
+            let worth_it = state.is_worth_following(directory.node);
+            if worth_it {
+                state.delegations.begin_moving(directory.node);
+            }
+            worth_it
+        });
+        if asks {
+            self.clone().ask_delegation(directory, who.clone()).await;
+        }
+        asks
     }
 
     async fn ask_delegation(self, directory: Handle, who: Credentials) {

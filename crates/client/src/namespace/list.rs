@@ -18,6 +18,12 @@ impl Context {
         if let Some(listed) = self.decide_in(directory.node, here).await {
             return listed.map(Answer::Listed);
         }
+        if after == Cookie::START && self.follow(directory, who).await {
+            let here = |state: &mut State, _| state.list_here(directory.node, who, part);
+            if let Some(listed) = self.decide_in(directory.node, here).await {
+                return listed.map(Answer::Listed);
+            }
+        }
         let mut grants = Grants::new();
         let mut listed = Vec::new();
         let mut next = Some(after);

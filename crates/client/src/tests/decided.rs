@@ -199,8 +199,7 @@ fn a_directory_of_another_tablet_is_removed_by_its_home_after_what_emptied_it() 
     world.start(in_it("a"));
     world.answer_one(Body::Directory(Box::new(directory_view(seat, 20_000))));
     world.answer_one(entry(file(4, "a"), 0));
-    world.start(in_it("b"));
-    world.answer_one(entry(file(5, "b"), 0));
+    // One change is enough where the directory that it lies in is ours.
     let asked = world.take_request();
     assert!(matches!(asked.call, Call::Delegate { directory: of, .. } if of == directory), "{asked:?}");
     let key = Key::new([9; 32]);

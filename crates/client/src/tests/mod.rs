@@ -10,6 +10,7 @@ mod copies;
 mod decided;
 mod delegation;
 mod files;
+mod follows;
 mod lapses;
 mod leases;
 mod locks;

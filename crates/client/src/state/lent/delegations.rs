@@ -393,8 +393,16 @@ impl Delegations {
     }
 
     /// A directory of so many entries, which is not ours, was changed. Whether it is worth asking for.
-    pub fn changed(&mut self, directory: NodeId, entries: u64, now: Mono) -> bool {
-        self.worth.changed(directory, entries, now)
+    pub fn changed(&mut self, (directory, parent): (NodeId, NodeId), entries: u64, now: Mono) -> bool {
+        let near = self.is_ours(parent);
+        self.worth.changed(directory, entries, near, now)
+    }
+
+    /// A directory of so many entries is listed. Whether it is worth asking for: if it is not ours, but lies
+    /// in one of ours, the same program probably goes on with what is in it.
+    pub fn walked_into(&self, (directory, parent): (NodeId, NodeId), entries: u64, now: Mono) -> bool {
+        let is_next = self.is_ours(parent) && !self.is_lent(directory) && self.may_ask(directory);
+        is_next && self.worth.walked_into(directory, entries, now)
     }
 
     /// A directory is not asked for before that.

@@ -31,16 +31,23 @@ struct Worth {
 
 impl Worths {
     /// A directory of so many entries was changed. Whether to ask for it: a large one takes longer to come
-    /// over, so more has to happen in it.
-    pub fn changed(&mut self, directory: NodeId, entries: u64, now: Mono) -> bool {
+    /// over, so more has to happen in it; where the directory that it lies in is ours, less.
+    pub fn changed(&mut self, directory: NodeId, entries: u64, near: bool, now: Mono) -> bool {
         if self.0.len() >= WORTH_MAX {
             self.0.clear();
         }
         let fresh = Worth { changes: 0, not_before: Mono::ZERO, pause: CALLED_BACK };
         let known = self.0.entry(directory).or_insert(fresh);
         known.changes += 1;
-        let wanted = WORTH_ASKING.max(u32::try_from(entries / ENTRIES_A_CHANGE).unwrap_or(u32::MAX));
+        let wanted = if near { 1 } else { WORTH_ASKING };
+        let wanted = wanted.max(u32::try_from(entries / ENTRIES_A_CHANGE).unwrap_or(u32::MAX));
         known.changes >= wanted && now >= known.not_before
+    }
+
+    /// A program walks from a directory of ours into this one of so many entries. Whether to ask for it.
+    pub fn walked_into(&self, directory: NodeId, entries: u64, now: Mono) -> bool {
+        let not_before = self.0.get(&directory).map_or(Mono::ZERO, |worth| worth.not_before);
+        entries <= ENTRIES_A_CHANGE && now >= not_before
     }
 
     /// It is not asked for before that.
