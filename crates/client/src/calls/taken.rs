@@ -45,7 +45,7 @@ impl State {
         let content = self.lease(LeaseKey::Content(handle.node), handle.home, view.node.lease, stamp);
         let access = self.within_grant(access, &view);
         if access.is_some() || content.is_some() {
-            let evicted = self.cache.keep_directory(&view, access, content, self.io.now.mono);
+            let evicted = self.cache.keep_directory(&view, access, content, (stamp.sent, self.io.now.mono));
             self.invalidate(evicted);
         }
         Directory { view, access_until: access, content_until: content, shown_until: None }
@@ -61,7 +61,10 @@ impl State {
         let may_lease = self.leases.may_take(key, home, stamp);
         let leased = self.io.lease_end(stamp.sent, changed.node.lease).filter(|_| may_lease);
         let shown = stamp.sent.after(self.io.config.directory_ttl);
-        self.leases.is_news(key, home, stamp, known).then_some(News { changed, leased, shown })
+        // What was asked for later knows of changes of others too, also of mode and owner.
+        let is_news = self.leases.is_news(key, home, stamp, known)
+            && self.cache.directory_asked(node).is_none_or(|asked| asked < stamp.sent);
+        is_news.then_some(News { changed, leased, shown })
     }
 
     /// A change of our own in these directories is over. Where its reply says nothing new, nothing is known.

@@ -9,11 +9,13 @@ use crate::state::lent::{CALLED_BACK, Lent, LocalDirectory, Ours};
 use bearing_proto::client::{Body, Call, Handle, LeaseKey, Recalled};
 use bearing_proto::delegation::{DelegationView, LentDirectory, LentNode, names_life};
 use bearing_proto::rules;
-use bearing_types::{Block, Code, Credentials, Mono, NodeId};
+use bearing_types::{AclHash, Block, Code, Credentials, FileType, Mono, NodeId, Permission};
 use std::time::Duration;
 
 /// A directory that was refused is not asked for so long.
 const REFUSED: Duration = Duration::from_secs(1);
+/// A listing waits so long for what is walked into: it needs nothing of others by itself.
+const FOLLOWED_WITHIN: Duration = Duration::from_millis(100);
 /// Tablets of which everything is given back at a time.
 const GIVEN_BACK_AT_ONCE: usize = 64;
 /// A directory in which something happened that its home had to decide is not taken again for so long.
@@ -35,11 +37,17 @@ impl State {
 
     /// A program lists a directory. Whether to ask for it, and with it for what is below: `rm -r`, `find` and
     /// `tar` walk on from one of ours.
-    fn is_worth_following(&mut self, directory: NodeId) -> bool {
+    fn is_worth_following(&mut self, directory: NodeId, who: &Credentials) -> bool {
         let now = self.io.now.mono;
         let Some(known) = self.cache.directory(directory, now) else { return false };
         let both = (directory, known.view.parent.node);
+        let grant = &known.view.grant.body;
+        // Others are not lent: their holder knows permission bits only, and nothing of quotas.
+        let may_be_lent = grant.acl == AclHash(0) && grant.quota.is_none();
+        let may_change = grant.access.allows(who, Permission::CHANGE_ENTRIES, FileType::Directory);
         self.io.config.delegates
+            && may_be_lent
+            && may_change
             && !self.leases.is_changing(known.content_key())
             && self.delegations.walked_into(both, entries_of(&known), now)
     }
@@ -162,7 +170,8 @@ impl Context {
         self.with(|state| {
             if state.is_worth_delegating(directory.node) {
                 state.delegations.begin_moving(directory.node);
-                state.spawn(context.ask_delegation(directory, who));
+                let patience = state.io.config.request_timeout;
+                state.spawn(context.ask_delegation(directory, who, patience));
             }
         });
     }
@@ -170,19 +179,21 @@ impl Context {
     /// Asks for a directory that is about to be listed if that is worth it. Whether it did.
     pub(crate) async fn follow(&self, directory: Handle, who: &Credentials) -> bool {
         let asks = self.with(|state| {
-            let worth_it = state.is_worth_following(directory.node);
+            let worth_it = state.is_worth_following(directory.node, who);
             if worth_it {
                 state.delegations.begin_moving(directory.node);
             }
             worth_it
         });
         if asks {
-            self.clone().ask_delegation(directory, who.clone()).await;
+            self.clone().ask_delegation(directory, who.clone(), FOLLOWED_WITHIN).await;
         }
         asks
     }
 
-    async fn ask_delegation(self, directory: Handle, who: Credentials) {
+    async fn ask_delegation(self, directory: Handle, who: Credentials, patience: Duration) {
+        self.past_lapse(directory.home).await;
+        self.past_fence(directory.home).await;
         let (incarnation, joins) = self.with(|state| {
             let tablet = state.routes.locate(directory.home).map(|located| located.block);
             // All was given back: what is lent from now on joins nothing.
@@ -192,7 +203,7 @@ impl Context {
             state.delegations.incarnation(tablet)
         });
         let call = Call::Delegate { directory, who, incarnation, joins };
-        let answered = self.call(directory.home, call).await;
+        let answered = self.call_within(directory.home, call, patience).await;
         self.with(|state| {
             let tablet = state.routes.locate(directory.home).map(|located| located.block);
             match (answered, tablet) {

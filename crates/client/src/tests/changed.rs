@@ -17,6 +17,7 @@ fn named(mut world: World) -> World {
         world.answer_one(entry(file(node, text), 10_000));
         world.found(ticket);
     }
+    world.pass(Duration::from_millis(1));
     world
 }
 
@@ -125,4 +126,33 @@ fn a_recall_ends_it_and_what_was_asked_before() {
         }
         assert_eq!(shown(&mut world), None);
     }
+}
+
+/// Nothing of the content is leased, so nobody recalls it for a change of another client; but what was asked
+/// for since then knows of that.
+#[test]
+fn what_was_asked_for_later_is_not_replaced_by_a_late_reply() {
+    let mut world = with_names();
+    let request = unlink(&mut world, "a");
+    world.pass(Duration::from_millis(10));
+    world.sent.clear();
+    let ticket = world.start(Operation::Root);
+    let mut view = root_view(0);
+    (view.access_lease, view.node.attributes.size) = (bearing_proto::client::LeaseMs(20_000), 9);
+    world.answer_one(Body::Directory(Box::new(view)));
+    world.found(ticket);
+    world.reply_changed(&request, Body::Done, 7, 2, 0);
+    assert_eq!(shown(&mut world), None);
+}
+
+#[test]
+fn a_recall_of_the_permissions_ends_it_too() {
+    let mut world = with_names();
+    let request = unlink(&mut world, "a");
+    world.recall(3, vec![LeaseKey::Access(NodeId::ROOT)]);
+    let (number, _) = world.invalidations.remove(0);
+    world.step(Event::Invalidated(number));
+    world.sent.clear();
+    world.reply_changed(&request, Body::Done, 7, 2, 0);
+    assert_eq!(shown(&mut world), None);
 }

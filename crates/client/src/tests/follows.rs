@@ -25,7 +25,7 @@ fn list(directory: Handle) -> Operation {
 }
 
 /// The root is ours, the directory in it is not, and its attributes are known: it has so many entries.
-fn world(entries: u64) -> (World, Handle, Seat) {
+fn world_of(entries: u64) -> (World, Handle, Seat) {
     let (text, seat) = below();
     let directory = Handle { node: seat.node, home: seat.home };
     let mut world = with_root_and(vec![lent(directory, text, FileType::Directory)], Vec::new());
@@ -45,7 +45,7 @@ fn known(world: &mut World, directory: Handle, seat: Seat, entries: u64) {
 
 #[test]
 fn a_small_directory_in_one_of_ours_is_asked_for_instead_of_listed() {
-    let (mut world, directory, seat) = world(3);
+    let (mut world, directory, seat) = world_of(3);
     let ticket = world.start(list(directory));
     let asked = world.take_request();
     assert!(matches!(asked.call, Call::Delegate { directory: of, .. } if of == directory), "{asked:?}");
@@ -59,7 +59,7 @@ fn a_small_directory_in_one_of_ours_is_asked_for_instead_of_listed() {
 
 #[test]
 fn what_is_refused_is_listed_by_its_home_and_not_asked_for_again_at_once() {
-    let (mut world, directory, _) = world(3);
+    let (mut world, directory, _) = world_of(3);
     for is_first in [true, false] {
         let ticket = world.start(list(directory));
         if is_first {
@@ -74,10 +74,16 @@ fn what_is_refused_is_listed_by_its_home_and_not_asked_for_again_at_once() {
 
 #[test]
 fn large_directories_and_those_of_others_are_only_listed() {
-    let (mut world, directory, _) = world(1000);
+    let (mut world, directory, _) = world_of(1000);
     world.start(list(directory));
     let listed = world.take_request();
     assert!(matches!(listed.call, Call::List { .. }), "{listed:?}");
+    // Who may not change it cannot have it.
+    let (mut world, directory, _) = world_of(3);
+    let who = Credentials { uid: Uid(9), gid: Gid(9), groups: vec![] };
+    let after = Cookie::START;
+    world.start(Operation::List { directory, who, after, count_max: LISTED, with_attributes: false });
+    assert!(!matches!(world.take_request().call, Call::Delegate { .. }));
     // The directory that it lies in is nobody's.
     let (_, seat) = below();
     let directory = Handle { node: seat.node, home: seat.home };
@@ -86,4 +92,17 @@ fn large_directories_and_those_of_others_are_only_listed() {
     world.start(list(directory));
     let listed = world.take_request();
     assert!(matches!(listed.call, Call::List { .. }), "{listed:?}");
+}
+
+#[test]
+fn a_listing_does_not_wait_for_long_for_what_is_not_lent() {
+    let (mut world, directory, _) = world_of(3);
+    let ticket = world.start(list(directory));
+    let asked = world.take_request();
+    assert!(matches!(asked.call, Call::Delegate { .. }), "{asked:?}");
+    world.pass(std::time::Duration::from_millis(101));
+    let listed = world.take_request();
+    assert!(matches!(listed.call, Call::List { .. }), "{listed:?}");
+    world.reply_done(&listed, Ok(Body::List { entries: Vec::new(), next: None }));
+    assert!(matches!(world.result(ticket), Ok(Answer::Listed(_))));
 }

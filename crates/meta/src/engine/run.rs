@@ -107,6 +107,10 @@ impl MetaServer {
         if tablet.log.members.lack_some() && job.work.surely_logs() {
             if let JobWork::Request(session, request) = &job.work {
                 self.renew_put_off(now, job.tablet, *session, &request.call);
+                // Who asks has its home decide, and does not wait for what may be long in coming.
+                if matches!(request.call, Call::Delegate { .. }) {
+                    return self.refuse(job, Code::Unsupported, LogIndex::ZERO, out);
+                }
             }
             return self.postpone(job, out);
         }

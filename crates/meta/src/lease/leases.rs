@@ -292,6 +292,12 @@ impl LeaseTable {
         last
     }
 
+    /// Whether a session has a lease on a key.
+    pub fn has_leased(&self, key: LeaseKey, session: SessionId, now: Mono) -> bool {
+        let holders = self.entries.get(&key).into_iter().flat_map(|entry| &entry.holders);
+        holders.copied().any(|(holder, until)| holder == session && until > now)
+    }
+
     /// Whether anybody may hold a lease on a key.
     pub fn has(&self, key: LeaseKey) -> bool {
         self.entries.contains_key(&key)

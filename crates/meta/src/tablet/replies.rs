@@ -75,7 +75,7 @@ fn size(answered: &Answered) -> usize {
         Ok(Body::Steps(done)) => done.steps.len() * BYTES_PER_STEP,
         _ => 0,
     };
-    BYTES_EACH + list
+    BYTES_EACH + list + answered.changed.len() * size_of::<ChangedDirectory>()
 }
 
 #[cfg(test)]

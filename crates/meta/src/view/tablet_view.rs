@@ -548,6 +548,12 @@ impl<'a> View<'a> {
         self.offer(key).length()
     }
 
+    /// A lease on what the decision changes, if who asks had it leased before: others do not seem to need it.
+    pub fn lease_again(&mut self, key: LeaseKey) -> LeaseMs {
+        let had = self.leases_to().is_some_and(|session| self.leases.has_leased(key, session, self.now.mono));
+        if had { self.lease(key) } else { LeaseMs(0) }
+    }
+
     /// A name leads elsewhere after a rename, and the kernel of who asked keeps under it what it was told of
     /// the other name, for as long as it was told: so long it is leased to it. This may be a part of the
     /// change.

@@ -21,6 +21,8 @@ struct CachedDirectory {
     view: DirectoryView,
     access: Held,
     content: Held,
+    /// When the view was asked for.
+    asked: Mono,
     own: Option<OwnChange>,
 }
 
@@ -245,6 +247,11 @@ impl Cache {
         }
     }
 
+    /// When what is known of a directory was asked for.
+    pub fn directory_asked(&self, node: NodeId) -> Option<Mono> {
+        self.directories.peek(&node).map(|cached| cached.asked)
+    }
+
     /// Up to which of our own changes a directory is known, and its version then.
     pub fn own_change(&self, node: NodeId) -> Option<(Mark, Version)> {
         self.directories.peek(&node)?.own.map(|own| (own.mark, own.version))
@@ -373,11 +380,16 @@ impl Cache {
         view: &DirectoryView,
         access: Option<Mono>,
         content: Option<Mono>,
-        now: Mono,
+        (asked, now): (Mono, Mono),
     ) -> Option<Invalidation> {
         let held = |until: Option<Mono>| until.map_or(Held::NONE, Held::until);
-        let cached =
-            CachedDirectory { view: view.clone(), access: held(access), content: held(content), own: None };
+        let cached = CachedDirectory {
+            view: view.clone(),
+            access: held(access),
+            content: held(content),
+            asked,
+            own: None,
+        };
         let (node, gone) = self.directories.insert(view.node.node.node, cached)?;
         let known = gone.access.kernel_may_have(now) || gone.content.kernel_may_have(now);
         known.then_some(Invalidation::Node { node })

@@ -30,14 +30,19 @@ struct Worth {
 }
 
 impl Worths {
-    /// A directory of so many entries was changed. Whether to ask for it: a large one takes longer to come
-    /// over, so more has to happen in it; where the directory that it lies in is ours, less.
-    pub fn changed(&mut self, directory: NodeId, entries: u64, near: bool, now: Mono) -> bool {
+    /// To insert into: what is forgotten is only asked for sooner, or later.
+    fn bounded(&mut self) -> &mut BTreeMap<NodeId, Worth> {
         if self.0.len() >= WORTH_MAX {
             self.0.clear();
         }
+        &mut self.0
+    }
+
+    /// A directory of so many entries was changed. Whether to ask for it: a large one takes longer to come
+    /// over, so more has to happen in it; where the directory that it lies in is ours, less.
+    pub fn changed(&mut self, directory: NodeId, entries: u64, near: bool, now: Mono) -> bool {
         let fresh = Worth { changes: 0, not_before: Mono::ZERO, pause: CALLED_BACK };
-        let known = self.0.entry(directory).or_insert(fresh);
+        let known = self.bounded().entry(directory).or_insert(fresh);
         known.changes += 1;
         let wanted = if near { 1 } else { WORTH_ASKING };
         let wanted = wanted.max(u32::try_from(entries / ENTRIES_A_CHANGE).unwrap_or(u32::MAX));
@@ -53,7 +58,7 @@ impl Worths {
     /// It is not asked for before that.
     pub fn not_before(&mut self, directory: NodeId, not_before: Mono) {
         let pause = self.0.get(&directory).map_or(CALLED_BACK, |worth| worth.pause);
-        self.0.insert(directory, Worth { changes: 0, not_before, pause });
+        self.bounded().insert(directory, Worth { changes: 0, not_before, pause });
     }
 
     /// A directory that was ours since then is called back.
@@ -62,6 +67,6 @@ impl Worths {
         let worth = self.0.get(&directory).filter(|_| soon);
         let before = worth.map_or(CALLED_BACK, |worth| worth.pause);
         let pause = (before * 2).min(CALLED_BACK_MAX);
-        self.0.insert(directory, Worth { changes: 0, not_before: now.after(before), pause });
+        self.bounded().insert(directory, Worth { changes: 0, not_before: now.after(before), pause });
     }
 }

@@ -392,7 +392,7 @@ fn changed_directory(view: &mut View, node: NodeId) -> Decide<Option<ChangedDire
     let all_here = fragments.iter().all(|block| view.tablet.contains(block.start()));
     let Some(fragment) = view.fragment(node)?.filter(|_| all_here) else { return Ok(None) };
     let (attributes, _) = directory_attributes(view, node, &record)?;
-    let lease = view.lease(LeaseKey::Content(node));
+    let lease = view.lease_again(LeaseKey::Content(node));
     let node = directory_node_view(node, &record, attributes, lease);
     Ok(Some(ChangedDirectory { node, version: fragment.version }))
 }
