@@ -19,7 +19,6 @@ impl Context {
             return listed.map(Answer::Listed);
         }
         if after == Cookie::START && self.follow(directory, who).await {
-            let here = |state: &mut State, _| state.list_here(directory.node, who, part);
             if let Some(listed) = self.decide_in(directory.node, here).await {
                 return listed.map(Answer::Listed);
             }

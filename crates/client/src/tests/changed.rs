@@ -26,6 +26,14 @@ fn unlink(world: &mut World, text: &str) -> Request {
     world.take_request()
 }
 
+/// Recalls a lease; the kernel forgets what it covers, and the recall is answered.
+fn recall(world: &mut World, key: LeaseKey) {
+    world.recall(3, vec![key]);
+    let (number, _) = world.invalidations.remove(0);
+    world.step(Event::Invalidated(number));
+    world.sent.clear();
+}
+
 fn attributes_of_root() -> Operation {
     Operation::Attributes { node: root(), file_type: FileType::Directory }
 }
@@ -117,10 +125,7 @@ fn a_recall_ends_it_and_what_was_asked_before() {
         if change_first {
             world.reply_changed(&request, Body::Done, 7, 2, 10_000);
         }
-        world.recall(3, vec![LeaseKey::Content(NodeId::ROOT)]);
-        let (number, _) = world.invalidations.remove(0);
-        world.step(Event::Invalidated(number));
-        world.sent.clear();
+        recall(&mut world, LeaseKey::Content(NodeId::ROOT));
         if !change_first {
             world.reply_changed(&request, Body::Done, 7, 2, 10_000);
         }
@@ -149,10 +154,7 @@ fn what_was_asked_for_later_is_not_replaced_by_a_late_reply() {
 fn a_recall_of_the_permissions_ends_it_too() {
     let mut world = with_names();
     let request = unlink(&mut world, "a");
-    world.recall(3, vec![LeaseKey::Access(NodeId::ROOT)]);
-    let (number, _) = world.invalidations.remove(0);
-    world.step(Event::Invalidated(number));
-    world.sent.clear();
+    recall(&mut world, LeaseKey::Access(NodeId::ROOT));
     world.reply_changed(&request, Body::Done, 7, 2, 0);
     assert_eq!(shown(&mut world), None);
 }

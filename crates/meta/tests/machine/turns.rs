@@ -7,6 +7,16 @@ use bearing_proto::client::{Call, Handle, LeaseMs};
 use bearing_types::Code;
 use std::time::Duration;
 
+/// Both sessions are open, and there is a directory.
+fn with_directory() -> (Cluster, Handle) {
+    let mut cluster = Cluster::new(1, Scheme::AnglecutHashed);
+    cluster.open_session(ALICE);
+    cluster.open_session(BOB);
+    let grant = cluster.root(ALICE).grant;
+    let directory = cluster.mkdir(ALICE, &grant, "d").unwrap();
+    (cluster, directory)
+}
+
 /// Alice has the directory delegated, and gives it back when Bob looks into it.
 fn take_turns(cluster: &mut Cluster, directory: Handle) {
     cluster.obedient = true;
@@ -22,11 +32,7 @@ fn take_turns(cluster: &mut Cluster, directory: Handle) {
 
 #[test]
 fn a_directory_of_two_is_delegated_to_nobody_and_its_permissions_are_leased_to_both() {
-    let mut cluster = Cluster::new(1, Scheme::AnglecutHashed);
-    cluster.open_session(ALICE);
-    cluster.open_session(BOB);
-    let grant = cluster.root(ALICE).grant;
-    let directory = cluster.mkdir(ALICE, &grant, "d").unwrap();
+    let (mut cluster, directory) = with_directory();
     cluster.directory(BOB, directory).unwrap();
     for _ in 0..2 {
         take_turns(&mut cluster, directory);
@@ -45,11 +51,7 @@ fn a_directory_of_two_is_delegated_to_nobody_and_its_permissions_are_leased_to_b
 
 #[test]
 fn a_directory_in_which_two_make_names_is_not_delegated() {
-    let mut cluster = Cluster::new(1, Scheme::AnglecutHashed);
-    cluster.open_session(ALICE);
-    cluster.open_session(BOB);
-    let root = cluster.root(ALICE).grant;
-    let directory = cluster.mkdir(ALICE, &root, "d").unwrap();
+    let (mut cluster, directory) = with_directory();
     let grants = [ALICE, BOB].map(|session| cluster.directory(session, directory).unwrap().grant);
     for number in 0..4 {
         for (session, grant) in [ALICE, BOB].into_iter().zip(&grants) {
