@@ -18,10 +18,11 @@ impl Context {
         if let Some(listed) = self.decide_in(directory.node, here).await {
             return listed.map(Answer::Listed);
         }
-        if after == Cookie::START && self.follow(directory, who).await {
-            if let Some(listed) = self.decide_in(directory.node, here).await {
-                return listed.map(Answer::Listed);
-            }
+        if after == Cookie::START
+            && self.follow(directory, who).await
+            && let Some(listed) = self.decide_in(directory.node, here).await
+        {
+            return listed.map(Answer::Listed);
         }
         let mut grants = Grants::new();
         let mut listed = Vec::new();
