@@ -11,18 +11,14 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
+use crate::beside::passthrough;
 use crate::profile::Profiles;
-use crate::stage::{Servers, Stage, mounted_below, ran, said};
+use crate::stage::{Servers, Stage, ran, said};
 
-/// Where Debian's package has the example.
-const SOURCE: &str = "/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c";
-/// How long the example may take to show its mount.
-const MOUNT_DEADLINE: Duration = Duration::from_secs(10);
 /// What ratios are made to.
 const CEILING: &str = "passthrough";
 /// Bearing without delegated directories, and with them: two mounts each of one cluster, each pair in a
@@ -124,20 +120,7 @@ pub fn run(root: &Path, args: &BenchTreeArgs) -> Result<()> {
 /// Builds and mounts what is measured on.
 fn set(stage: &Stage, args: &BenchTreeArgs) -> Result<Vec<Subject>> {
     let local = stage.make("local")?;
-    let source = stage.make("source")?;
-    let passthrough = build_passthrough(stage)?;
-    let points = [stage.make("passthrough-1")?, stage.make("passthrough-2")?];
-    for point in &points {
-        let mut mount = Command::new(&passthrough);
-        ran(mount.arg("-o").arg(format!("source={},timeout=1", source.display())).arg(point))?;
-        let deadline = Instant::now() + MOUNT_DEADLINE;
-        while mounted_below(point)?.is_empty() {
-            if Instant::now() > deadline {
-                bail!("passthrough_ll did not mount {} within {MOUNT_DEADLINE:?}", point.display());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
+    let points = passthrough(stage)?;
     let (metadata, data, data_copies) = (args.metadata, args.data, args.data_copies);
     let servers =
         Servers { metadata, metadata_copies: None, lookup: None, data, data_copies, restarted: true };
@@ -155,18 +138,6 @@ fn set(stage: &Stage, args: &BenchTreeArgs) -> Result<Vec<Subject>> {
         twice(PLAIN, in_own(plain, PLAIN)),
         twice(DELEGATED, in_own(delegated, DELEGATED)),
     ])
-}
-
-fn build_passthrough(stage: &Stage) -> Result<PathBuf> {
-    if !Path::new(SOURCE).exists() {
-        bail!("{SOURCE} is missing; install it: apt-get install libfuse3-dev");
-    }
-    let built = stage.directory.join("passthrough_ll");
-    let flags = said("pkg-config", &["--cflags", "--libs", "fuse3"])?;
-    let mut compile = Command::new("gcc");
-    compile.args(["-O2", SOURCE, "-o"]).arg(&built).args(flags.split_whitespace());
-    ran(&mut compile)?;
-    Ok(built)
 }
 
 fn measure(

@@ -6,6 +6,7 @@
 mod bench_copies;
 mod bench_shared;
 mod bench_tree;
+mod beside;
 mod cargo;
 mod ci;
 mod demo;
