@@ -209,8 +209,10 @@ pub struct LentEntry {
 pub struct LentDirectory {
     /// The directory.
     pub view: DirectoryView,
-    /// All that is in it.
+    /// All that is in it, if it is shown whole.
     pub entries: Vec<LentEntry>,
+    /// Otherwise it was lent to who asks before, and is too large to be shown again: none of it is.
+    pub whole: bool,
 }
 
 /// Directories as they are delegated.

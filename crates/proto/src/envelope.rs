@@ -39,7 +39,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The newest version of the protocol that this program speaks.
-pub const VERSION: u16 = 16;
+pub const VERSION: u16 = 17;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 72;
 /// The largest packet on a stream, in bytes.

@@ -198,7 +198,7 @@ impl ClientHost {
         config.delegates = self.delegations && self.rng.chance(3, 4) && !prepares || self.always_delegates;
         config.tells_steps = true;
         if self.session.0.is_multiple_of(2) {
-            config.delegated_entries_max = 12;
+            config.delegated_entries_max = if self.session.0.is_multiple_of(4) { 4 } else { 12 };
         }
         self.machine = Some(Client::new(config, self.rng.next()));
         self.step(world, recorder, Event::Tick);
@@ -341,6 +341,10 @@ impl ClientHost {
             ("client: chunks lost", counters.chunks_lost),
             ("client: replicas passed over", counters.replicas_passed_over),
             ("client: opened without asking", counters.local_opens),
+            ("client: delegated directories not held whole any more", counters.thinned),
+            ("client: entries of those let go of", counters.entries_let_go),
+            ("client: names of those asked for", counters.names_learnt),
+            ("client: such directories decided in again", counters.shown_again),
             ("client: late replies", counters.late_replies),
             ("client: bytes read ahead", counters.bytes_read_ahead),
             ("client: flow server silent", counters.flow_silent),

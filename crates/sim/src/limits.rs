@@ -38,6 +38,10 @@ impl Limits {
         config.list_entries_max = 16;
         config.copy_pairs_max = 24;
         config.id_range = self.id_range;
+        // So that directories are too large to be shown.
+        if self.id_range.is_multiple_of(2) {
+            config.delegated_entries_max = 6;
+        }
         config.jobs_max = self.jobs;
         // Short, so that marks are collected, and requests given up, while clients work; but a request may
         // wait for a silent data server twice (fence, then seal).

@@ -104,6 +104,7 @@ impl Context {
         self.with(|state| {
             state.cache.begin_change(&keys);
             state.leases.begin_change(&keys);
+            state.note_names(&keys);
         });
         let patience = self.with(|state| state.patience_for(&call));
         let answered = self.call(position, call).await;

@@ -32,6 +32,15 @@ pub(crate) enum Local<T> {
     NeedIds,
     /// The lease has run out: its owner has to say first whether anything is lent yet.
     Lapsed,
+    /// A name has to be asked for first: it may lead to what was let go of here.
+    Unknown(Box<Unknown>),
+}
+
+/// A name that is not at hand, and who wants it.
+pub(crate) struct Unknown {
+    pub directory: Handle,
+    pub name: Name,
+    pub who: Credentials,
 }
 
 /// A name that a rename concerns.
@@ -70,6 +79,11 @@ impl Context {
                         // Its owner may have a few yet, or waits for more as it does for everybody.
                         self.suspend(directory).await;
                         return None;
+                    }
+                }
+                Local::Unknown(unknown) => {
+                    if let Err(code) = self.learn(&unknown).await {
+                        return Some(Err(code));
                     }
                 }
                 Local::Outside => {
@@ -192,7 +206,7 @@ impl State {
     }
 
     /// What is at hand of an entry; `None`: its home has to be asked.
-    fn entry_found(&mut self, directory: NodeId, entry: &LocalEntry) -> Option<Found> {
+    pub(super) fn entry_found(&mut self, directory: NodeId, entry: &LocalEntry) -> Option<Found> {
         let (tablet, draining) = {
             let image = self.image(directory);
             (image.tablet, image.draining)
@@ -231,20 +245,25 @@ impl State {
             }
             Place::Free(_) => Local::Done(Err(Code::NotFound)),
             Place::Crowded => Local::Outside,
+            Place::Unknown => self.unknown(directory, name, who),
         }
     }
 
+    /// A part of a listing; nothing if it is not held whole: its home lists it.
     pub(crate) fn list_here(
         &mut self,
         directory: NodeId,
         who: &Credentials,
         part: ListPart,
-    ) -> Local<Vec<Listed>> {
+    ) -> Local<Option<Vec<Listed>>> {
         let ListPart { after, count_max, with_attributes } = part;
         let image = self.image(directory);
         let may = |wish| image.body.access.allows(who, wish, FileType::Directory);
         if !may(Permission::READ) {
             return Local::Done(Err(Code::Access));
+        }
+        if image.thinned.is_some() {
+            return Local::Done(Ok(None));
         }
         // What an entry is, beyond its kind, is for those to see who may search.
         let with_attributes = with_attributes && may(Permission::SEARCH);
@@ -264,7 +283,7 @@ impl State {
             let LocalEntry { name, node, file_type, .. } = entry;
             Listed { cookie, name, node, file_type, attributes }
         });
-        Local::Done(Ok(listed.collect()))
+        Local::Done(Ok(Some(listed.collect())))
     }
 
     /// Where a new name goes, if who asks may make one.
@@ -277,6 +296,7 @@ impl State {
             Place::Free(cookie) => Ok(cookie),
             Place::Taken(..) => Err(Local::Done(Err(Code::Exists))),
             Place::Crowded => Err(Local::Outside),
+            Place::Unknown => Err(self.unknown(directory, name, who)),
         }
     }
 
@@ -360,6 +380,7 @@ impl State {
             since: self.io.now.mono,
             used: self.io.now.mono,
             draining: false,
+            thinned: None,
         };
         self.delegations.insert_directory(node, made);
         let (who, name) = (who.clone(), name.clone());
@@ -383,6 +404,7 @@ impl State {
             Place::Taken(cookie, entry) => (cookie, entry),
             Place::Free(_) => return Err(Local::Done(Err(Code::NotFound))),
             Place::Crowded => return Err(Local::Outside),
+            Place::Unknown => return Err(self.unknown(directory, name, who)),
         };
         let node = entry.node.node;
         let owner = match entry.file_type {
@@ -459,7 +481,7 @@ impl State {
         if self.delegations.is_moving(node) {
             return Local::Outside;
         }
-        if self.delegations.directory(node).is_some_and(|image| !image.entries.is_empty()) {
+        if self.delegations.directory(node).is_some_and(|image| !image.is_empty()) {
             return Local::Done(Err(Code::NotEmpty));
         }
         let tablet = self.image(directory).tablet;
@@ -518,6 +540,7 @@ impl State {
         }
         let (new_cookie, replaced) = match self.image(target).place(to.name) {
             Place::Crowded => return Local::Outside,
+            Place::Unknown => return self.unknown(target, to.name, who),
             Place::Free(cookie) => (cookie, None),
             Place::Taken(..) if mode == RenameMode::NoReplace => return Local::Done(Err(Code::Exists)),
             Place::Taken(cookie, entry) => (cookie, Some(entry)),
@@ -715,6 +738,7 @@ impl<T> Local<T> {
             Local::Outside => Local::Outside,
             Local::NeedIds => Local::NeedIds,
             Local::Lapsed => Local::Lapsed,
+            Local::Unknown(unknown) => Local::Unknown(unknown),
         }
     }
 
@@ -726,6 +750,7 @@ impl<T> Local<T> {
             Local::Outside => Local::Outside,
             Local::NeedIds => Local::NeedIds,
             Local::Lapsed => Local::Lapsed,
+            Local::Unknown(unknown) => Local::Unknown(unknown),
         }
     }
 }

@@ -30,6 +30,8 @@ impl State {
         let cached = self.cache.directory(directory, self.io.now.mono);
         let known = cached.map(|cached| (cached.view.parent.node, entries_of(&cached)));
         let (parent, entries) = known.unwrap_or((directory, 0));
+        // What is too large is not shown again.
+        let entries = if self.delegations.is_large(directory) { 0 } else { entries };
         let worth_it = self.delegations.changed((directory, parent), entries, self.io.now.mono);
         // Not while another change is on its way: it could be missing in what is lent.
         worth_it && !self.leases.is_changing(LeaseKey::Content(directory))
@@ -82,8 +84,15 @@ impl State {
         let clock = (lent.now, now);
         let new = || Lent::new(incarnation, handle.home, (until, names_life), clock);
         self.delegations.lend(tablet, new).extend(until, lent.ids, clock);
-        self.delegations.resume(handle.node);
-        self.take_directory_lent(asked, tablet, stamp);
+        if asked.whole {
+            self.delegations.resume(handle.node);
+            self.take_directory_lent(asked, tablet, stamp);
+        } else if self.delegations.show_again(asked.view, tablet, now) {
+            self.drop_leases(&[LeaseKey::Content(handle.node)]);
+            self.io.counters.shown_again += 1;
+        } else {
+            self.not_again(handle.node, REFUSED);
+        }
         for below in directories {
             // What is not taken is answered for when it is called back.
             if self.may_take_directory(below.view.node.node, stamp) {
@@ -352,8 +361,10 @@ impl Context {
         self.with(|state| state.delegations.drains -= 1);
     }
 
-    /// Gives back what was not used for longest, if too much is held.
+    /// If too much is held, large directories are not held whole any more; if that is not enough, what was
+    /// not used for longest is given back.
     pub(super) fn hold_fewer(&self) {
+        self.with(State::thin);
         for (tablet, directories) in
             self.with(|state| state.delegations.beyond(state.io.config.delegated_entries_max))
         {

@@ -1,6 +1,6 @@
 //! A part of a listing. The cookie says by itself where to go on, so nothing is kept between two calls.
 
-use super::grants::Grants;
+use super::grants::{Freshness, Grants};
 use crate::context::{Context, State};
 use crate::operation::{Answer, ListPart, Listed};
 use bearing_proto::client::{Body, Call, Handle, ListedEntry};
@@ -15,13 +15,11 @@ impl Context {
     ) -> Result<Answer, Code> {
         let ListPart { after, count_max, .. } = part;
         let here = |state: &mut State, _| state.list_here(directory.node, who, part);
-        if let Some(listed) = self.decide_in(directory.node, here).await {
-            return listed.map(Answer::Listed);
+        let mut decided = self.decide_in(directory.node, here).await;
+        if decided.is_none() && after == Cookie::START && self.follow(directory, who).await {
+            decided = self.decide_in(directory.node, here).await;
         }
-        if after == Cookie::START
-            && self.follow(directory, who).await
-            && let Some(listed) = self.decide_in(directory.node, here).await
-        {
+        if let Some(listed) = decided.and_then(Result::transpose) {
             return listed.map(Answer::Listed);
         }
         let mut grants = Grants::new();
@@ -38,7 +36,7 @@ impl Context {
                 }
                 page => page?,
             };
-            listed.extend(entries.into_iter().map(to_listed));
+            listed.extend(entries);
             let reached = listed.last().map_or(after, |last: &Listed| last.cookie.max(after));
             // Ordinals begin at 1, so this cookie lies before every entry of the hash.
             next = go_on.map(|hash| Cookie::new(hash, 0).max(reached));
@@ -56,15 +54,25 @@ impl Context {
         who: &Credentials,
         rest: ListPart,
         grants: &Grants,
-    ) -> Result<(Vec<ListedEntry>, Option<NameHash>), Code> {
+    ) -> Result<(Vec<Listed>, Option<NameHash>), Code> {
         let ListPart { after, count_max, with_attributes } = rest;
-        let grant = self.directory(directory, grants.freshness).await?.view.grant;
+        let large = self.listable(directory, grants.freshness == Freshness::Asked).await?;
+        let (grant, epoch) = match large {
+            Some((grant, epoch)) => (grant, Some(epoch)),
+            None => (self.directory(directory, grants.freshness).await?.view.grant, None),
+        };
         let position = grant.body.seat.position_of(after.hash());
         let count_max = self.with(|state| count_max.min(state.io.config.list_page));
         let call = Call::List { grant, who: who.clone(), after, count_max, with_attributes };
         let answered = self.call(position, call).await?;
         self.with(|state| match answered.body {
-            Body::List { entries, next } => Ok((entries, next)),
+            Body::List { entries, next } => {
+                let mut listed: Vec<Listed> = entries.into_iter().map(to_listed).collect();
+                if let Some(epoch) = epoch {
+                    state.overlay(directory.node, &mut listed, epoch);
+                }
+                Ok((listed, next))
+            }
             _ => Err(state.io.unexpected()),
         })
     }

@@ -93,7 +93,7 @@ impl Context {
         }
         match self.with(|state| state.set_list_here(node, who, name, change)) {
             Local::Done(set) => Some(set),
-            Local::Outside | Local::NeedIds | Local::Lapsed => None,
+            Local::Outside | Local::NeedIds | Local::Lapsed | Local::Unknown(_) => None,
         }
     }
 }

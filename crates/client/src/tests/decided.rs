@@ -205,7 +205,7 @@ fn a_directory_of_another_tablet_is_removed_by_its_home_after_what_emptied_it() 
     let key = Key::new([9; 32]);
     let entries = vec![lent(file(7, "c"), "c", FileType::Symlink)];
     let view = DelegationView {
-        directories: vec![LentDirectory { view: directory_view(seat, 0), entries }],
+        directories: vec![LentDirectory { view: directory_view(seat, 0), entries, whole: true }],
         lease: LeaseMs(10_000),
         ids: LentIds::sign(NodeId(2000), 100, SESSION, &key),
         now: Wall(5_000_000_000),

@@ -72,7 +72,7 @@ fn lend_at(
     entries: Vec<LentEntry>,
     below: Vec<LentDirectory>,
 ) {
-    let directories = [vec![LentDirectory { view: root_view(0), entries }], below].concat();
+    let directories = [vec![LentDirectory { view: root_view(0), entries, whole: true }], below].concat();
     lend_those(world, asked, now, directories);
 }
 
@@ -575,7 +575,8 @@ pub fn two_below(names: [&str; 2]) -> ([Handle; 2], Vec<LentEntry>, Vec<LentDire
     let seats = [seat(0, names[0]), seat(1, names[1])];
     let handles = seats.map(|seat| Handle { node: seat.node, home: seat.home });
     let entries = handles.iter().zip(names).map(|(node, text)| lent(*node, text, FileType::Directory));
-    let below = seats.map(|seat| LentDirectory { view: directory_view(seat, 0), entries: Vec::new() });
+    let below =
+        seats.map(|seat| LentDirectory { view: directory_view(seat, 0), entries: Vec::new(), whole: true });
     (handles, entries.collect(), below.to_vec())
 }
 

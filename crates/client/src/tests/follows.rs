@@ -51,7 +51,12 @@ fn a_small_directory_in_one_of_ours_is_asked_for_instead_of_listed() {
     assert!(matches!(asked.call, Call::Delegate { directory: of, .. } if of == directory), "{asked:?}");
     let entries = vec![lent(file(7, "x"), "x", FileType::Symlink)];
     let now = Wall(5_000_000_000);
-    lend_those(&mut world, &asked, now, vec![LentDirectory { view: directory_view(seat, 0), entries }]);
+    lend_those(
+        &mut world,
+        &asked,
+        now,
+        vec![LentDirectory { view: directory_view(seat, 0), entries, whole: true }],
+    );
     assert!(world.sent.is_empty(), "what it lists is known");
     let Ok(Answer::Listed(listed)) = world.result(ticket) else { panic!("a listing was expected") };
     assert_eq!(listed.iter().map(|entry| entry.node).collect::<Vec<_>>(), [file(7, "x")]);

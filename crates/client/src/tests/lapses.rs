@@ -100,7 +100,7 @@ fn what_is_lent_when_the_lease_on_the_rest_has_lapsed_makes_nothing_of_that_curr
     assert!(matches!(asked.call, Call::Delegate { joins: true, .. }), "{asked:?}");
     world.pass(Duration::from_millis(1_000));
     let lent = DelegationView {
-        directories: vec![LentDirectory { view: directory_view(seat, 0), entries: Vec::new() }],
+        directories: vec![LentDirectory { view: directory_view(seat, 0), entries: Vec::new(), whole: true }],
         lease: LeaseMs(10_000),
         ids: LentIds::sign(NodeId(2000), 100, SESSION, &Key::new([9; 32])),
         now: Wall(15_000_000_000),

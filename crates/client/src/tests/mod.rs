@@ -23,4 +23,5 @@ mod rights;
 mod servers;
 mod suspended;
 mod syncs;
+mod thinned;
 pub(crate) mod world;

@@ -17,6 +17,7 @@ mod files;
 mod full_disk;
 mod garbage;
 mod hold_ups;
+mod large;
 mod locks;
 mod maintenance;
 mod namespace;

@@ -1,14 +1,15 @@
 //! Directories that are delegated to this client, and the nodes in them that are its own.
 
-use super::image::LocalDirectory;
+use super::image::{LocalDirectory, LocalEntry};
 use super::ours::OurNodes;
 use super::tablet::Lent;
 use super::worth::Worths;
 use crate::event::Invalidation;
 use crate::run::{Awaited, Promise, promise};
+use bearing_proto::client::DirectoryView;
 use bearing_proto::delegation::Step;
 use bearing_proto::grant::OpenToken;
-use bearing_types::{Block, Code, FileType, Mono, Name, NodeId, Position, SessionId, Wall};
+use bearing_types::{Block, Code, FileType, Mono, Name, NameHash, NodeId, Position, SessionId, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub(crate) struct Delegations {
     new_fences: Vec<(Block, Position, u64)>,
     /// Tablets whose leases somebody renews.
     renewed: BTreeSet<Block>,
+    /// See [`Thinned::epoch`](super::image::Thinned::epoch).
+    epochs: u64,
 }
 
 /// What came of losing all that a tablet lends.
@@ -61,6 +64,14 @@ struct Kept {
     tablet: Block,
     names: Vec<Name>,
     until: Mono,
+}
+
+/// Where too much is held, a directory that has more than this share of it is not held whole.
+const LARGE_SHARE: usize = 16;
+
+/// What a directory takes of the room for entries: it is something to hold, too.
+fn size(image: &LocalDirectory) -> usize {
+    1 + image.entries.len()
 }
 
 /// A directory in which nothing was decided for so long is not being worked on.
@@ -91,6 +102,7 @@ impl Delegations {
             new_senders: Vec::new(),
             new_fences: Vec::new(),
             renewed: BTreeSet::new(),
+            epochs: 0,
         }
     }
 
@@ -166,19 +178,75 @@ impl Delegations {
         found
     }
 
+    /// Directories that stay as they are for now.
+    fn staying(&self) -> impl Iterator<Item = (&NodeId, &LocalDirectory)> {
+        self.directories.iter().filter(|(node, image)| !image.draining && !self.is_moving(**node))
+    }
+
+    /// What these take of the room for entries.
+    fn held(&self) -> usize {
+        self.staying().map(|(_, image)| size(image)).sum()
+    }
+
+    /// If more entries than these are held: large directories, which are not held whole from now on.
+    pub fn to_thin(&self, entries_max: usize) -> Vec<NodeId> {
+        if self.held() <= entries_max {
+            return Vec::new();
+        }
+        let large =
+            self.staying().filter(|(_, image)| image.entries.len() > (entries_max / LARGE_SHARE).max(1));
+        large.map(|(node, _)| *node).collect()
+    }
+
+    /// Lets go of entries of a directory of which everything is done that was decided: those of nodes that
+    /// may go. Gives them.
+    pub fn thin(&mut self, directory: NodeId, may_go: impl Fn(&LocalEntry) -> bool) -> Vec<LocalEntry> {
+        self.epochs += 1;
+        let Some(image) = self.directories.get_mut(&directory) else { return Vec::new() };
+        let Some(lent) = self.tablets.get(&image.tablet) else { return Vec::new() };
+        let (names, nodes) = lent.named_by_steps(directory);
+        let may_go = |entry: &LocalEntry| !nodes.contains(&entry.node.node) && may_go(entry);
+        image.thin(self.epochs, may_go, |name| !names.contains(name))
+    }
+
+    /// A large directory that was left to its home for a while is ours again. Whether it can be: what is in
+    /// it was not shown.
+    pub fn show_again(&mut self, view: DirectoryView, tablet: Block, now: Mono) -> bool {
+        let directory = view.node.node.node;
+        let is_known = |image: &LocalDirectory| image.tablet == tablet && image.thinned.is_some();
+        if !self.suspended.get(&directory).is_some_and(is_known) {
+            return false;
+        }
+        self.epochs += 1;
+        if let Some(mut image) = self.suspended.remove(&directory) {
+            image.shown_again(view, self.epochs, now);
+            self.directories.insert(directory, image);
+        }
+        true
+    }
+
+    /// Whether a directory is suspended that its home would not show whole.
+    pub fn is_large(&self, directory: NodeId) -> bool {
+        self.suspended.get(&directory).is_some_and(|image| image.thinned.is_some())
+    }
+
+    /// The home of a directory of ours is asked to change what a name leads to.
+    pub fn note_name(&mut self, directory: NodeId, hash: NameHash) {
+        if let Some(image) = self.suspended.get_mut(&directory) {
+            image.note_name(hash);
+        }
+    }
+
     /// If more entries than these are held: directories to give back so that it is an eighth less, those
     /// first in which nothing was decided for longest.
     pub fn beyond(&self, entries_max: usize) -> BTreeMap<Block, Vec<NodeId>> {
-        // A directory is something to hold, too.
-        let size = |image: &LocalDirectory| 1 + image.entries.len();
-        let staying = |(node, image): &(&NodeId, &LocalDirectory)| !image.draining && !self.is_moving(**node);
-        let held: usize = self.directories.iter().filter(staying).map(|(_, image)| size(image)).sum();
+        let held = self.held();
         let mut chosen: BTreeMap<Block, Vec<NodeId>> = BTreeMap::new();
         if held <= entries_max {
             return chosen;
         }
         let mut left = held.saturating_sub(entries_max - entries_max / 8);
-        let mut by_use: Vec<_> = self.directories.iter().filter(staying).collect();
+        let mut by_use: Vec<_> = self.staying().collect();
         by_use.sort_by_key(|(node, image)| (image.used, **node));
         for (node, image) in by_use {
             if left == 0 {

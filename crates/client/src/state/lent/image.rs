@@ -1,12 +1,14 @@
 //! A delegated directory as it is here.
 
 use crate::event::Invalidation;
-use bearing_proto::client::Handle;
+use bearing_lookup::FileKey;
+use bearing_lookup::bloom::{Bloom, Shape};
+use bearing_proto::client::{DirectoryView, Handle};
 use bearing_proto::delegation::{LentDirectory, LentEntry};
-use bearing_proto::grant::GrantBody;
+use bearing_proto::grant::{Grant, GrantBody};
 use bearing_proto::rules;
 use bearing_types::{Attributes, Block, Cookie, FileType, Mono, Name, NameHash, Wall};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
 #[derive(Debug)]
@@ -24,7 +26,27 @@ pub(crate) struct LocalDirectory {
     pub used: Mono,
     /// It is about to be given back: the kernel may keep nothing of it.
     pub draining: bool,
+    /// It is too large to be held whole.
+    pub thinned: Option<Thinned>,
 }
+
+/// What is known of entries that were let go of, for want of room.
+#[derive(Debug)]
+pub(crate) struct Thinned {
+    /// All names that were ever in the directory, and perhaps some that were not.
+    names: Bloom,
+    /// Of these, names that are not in it now.
+    absent: BTreeSet<Name>,
+    /// Admits to it at its home.
+    pub grant: Option<Grant>,
+    /// Another each time that entries are let go of, or others may have decided in it: what was asked for
+    /// before is not news then.
+    pub epoch: u64,
+}
+
+/// The filter of a large directory: 2 MiB, whatever is in it. One of 1,000,000 new names is asked for in vain
+/// in 400, with 4,000,000 one in six.
+const NAMES: Shape = Shape { bits: 1 << 24, hashes: 4, seed: 0x7468_696e };
 
 /// An entry.
 #[derive(Clone, Debug)]
@@ -45,11 +67,13 @@ pub(crate) enum Place {
     Free(Cookie),
     /// Other names have the same hash: its owner shall say.
     Crowded,
+    /// The entry may have been let go of: its owner knows.
+    Unknown,
 }
 
 impl LocalDirectory {
     pub fn new(lent: LentDirectory, tablet: Block, now: Mono) -> LocalDirectory {
-        let LentDirectory { view, entries } = lent;
+        let LentDirectory { view, entries, .. } = lent;
         let kept = |entry: LentEntry| {
             let LentEntry { cookie, name, node, file_type, lent } = entry;
             (cookie, LocalEntry { name, node, file_type, lent: lent.is_some() })
@@ -65,6 +89,77 @@ impl LocalDirectory {
             since: now,
             used: now,
             draining: false,
+            thinned: None,
+        }
+    }
+
+    /// Whether nothing is in it, at hand or not.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && (self.thinned.is_none() || rules::entries_of(&self.attributes) == 0)
+    }
+
+    /// Lets go of entries. Gives them.
+    pub fn thin(
+        &mut self,
+        epoch: u64,
+        may_go: impl Fn(&LocalEntry) -> bool,
+        is_settled: impl Fn(&Name) -> bool,
+    ) -> Vec<LocalEntry> {
+        let directory = self.handle.node;
+        let goes = |(_, entry): &(&Cookie, &LocalEntry)| is_settled(&entry.name) && may_go(entry);
+        let going: Vec<Cookie> = self.entries.iter().filter(goes).map(|(cookie, _)| *cookie).collect();
+        if going.is_empty() {
+            return Vec::new();
+        }
+        let entries = &mut self.entries;
+        let thinned = self.thinned.get_or_insert_with(|| {
+            let mut names = Bloom::new(NAMES).expect("a shape within its bounds");
+            entries.keys().for_each(|cookie| names.insert(FileKey::of(directory, cookie.hash())));
+            Thinned { names, absent: BTreeSet::new(), grant: None, epoch }
+        });
+        thinned.epoch = epoch;
+        thinned.absent.retain(|name| !is_settled(name));
+        going.iter().filter_map(|cookie| entries.remove(cookie)).collect()
+    }
+
+    /// A name may be in it from now on, as its home says.
+    pub fn note_name(&mut self, hash: NameHash) {
+        let directory = self.handle.node;
+        if let Some(thinned) = &mut self.thinned {
+            thinned.names.insert(FileKey::of(directory, hash));
+        }
+    }
+
+    /// Its home says what a name leads to, or that it is not there. Whether that is news.
+    pub fn learn(&mut self, name: &Name, found: Option<(Handle, FileType)>, epoch: u64) -> bool {
+        let is_unknown = matches!(self.place(name), Place::Unknown);
+        let hash = NameHash::of(self.body.name_key, name);
+        let Some(thinned) = self.thinned.as_mut().filter(|thinned| is_unknown && thinned.epoch == epoch)
+        else {
+            return false;
+        };
+        match found {
+            Some((node, file_type)) => {
+                let entry = LocalEntry { name: name.clone(), node, file_type, lent: false };
+                self.entries.insert(Cookie::new(hash, 1), entry);
+            }
+            None => drop(thinned.absent.insert(name.clone())),
+        }
+        true
+    }
+
+    /// Its home decided in it for a while, and we do again: what it is now, and of all that is in it no more
+    /// than that it may be there.
+    pub fn shown_again(&mut self, view: DirectoryView, epoch: u64, now: Mono) {
+        self.parent = view.parent;
+        self.body = view.grant.body.clone();
+        self.attributes = view.node.attributes;
+        self.extended = view.node.extended;
+        self.used = now;
+        self.entries.clear();
+        if let Some(thinned) = &mut self.thinned {
+            thinned.absent.clear();
+            (thinned.grant, thinned.epoch) = (Some(view.grant), epoch);
         }
     }
 
@@ -86,6 +181,7 @@ impl LocalDirectory {
         let first = Cookie::new(hash, 1);
         let mut same = self.entries.range(first..=Cookie::new(hash, Cookie::ORDINAL_MAX));
         match (same.next(), same.next()) {
+            (None, _) if self.may_have_gone(name, hash) => Place::Unknown,
             (None, _) => Place::Free(first),
             (Some((cookie, entry)), None) if entry.name == *name && *cookie == first => {
                 Place::Taken(*cookie, entry.clone())
@@ -94,14 +190,26 @@ impl LocalDirectory {
         }
     }
 
+    fn may_have_gone(&self, name: &Name, hash: NameHash) -> bool {
+        let key = FileKey::of(self.handle.node, hash);
+        self.thinned.as_ref().is_some_and(|known| known.names.may_hold(key) && !known.absent.contains(name))
+    }
+
     pub fn insert(&mut self, cookie: Cookie, entry: LocalEntry, now: Wall) {
         rules::entry_added(&mut self.attributes, entry.file_type, now);
+        self.note_name(cookie.hash());
+        if let Some(thinned) = &mut self.thinned {
+            thinned.absent.remove(&entry.name);
+        }
         self.entries.insert(cookie, entry);
     }
 
     pub fn remove(&mut self, cookie: Cookie, now: Wall) {
         if let Some(entry) = self.entries.remove(&cookie) {
             rules::entry_removed(&mut self.attributes, entry.file_type, now);
+            if let Some(thinned) = &mut self.thinned {
+                thinned.absent.insert(entry.name);
+            }
         }
     }
 }

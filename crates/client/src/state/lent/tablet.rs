@@ -3,7 +3,7 @@
 use crate::run::{Awaited, Promise, promise};
 use bearing_proto::client::Call;
 use bearing_proto::delegation::{Change, LentIds, OPEN_TOLD_MAX, Step, StepsDone};
-use bearing_types::{Code, Mono, NodeId, Position, Wall};
+use bearing_types::{Code, Mono, Name, NodeId, Position, Wall};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -159,6 +159,32 @@ impl Lent {
     /// Whether nothing is left to be said to its owner.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && !self.sending && self.returned.is_empty()
+    }
+
+    /// Names in a directory, and nodes, of which steps tell that are not done.
+    pub fn named_by_steps(&self, of: NodeId) -> (BTreeSet<&Name>, BTreeSet<NodeId>) {
+        let (mut names, mut nodes) = (BTreeSet::new(), BTreeSet::new());
+        for step in &self.queue {
+            match &step.change {
+                Change::Create { directory, name, node, .. }
+                | Change::MakeDirectory { directory, name, node, .. }
+                | Change::Unlink { directory, name, node, .. }
+                | Change::RemoveDirectory { directory, name, node, .. } => {
+                    names.extend((directory.node == of).then_some(name));
+                    nodes.insert(*node);
+                }
+                Change::Rename { source, source_name, target, target_name, moved, replaced, .. } => {
+                    names.extend((source.node == of).then_some(source_name));
+                    names.extend((target.node == of).then_some(target_name));
+                    nodes.extend([Some(*moved), *replaced].into_iter().flatten());
+                }
+                Change::SetAttributes { node, .. }
+                | Change::Commit { node, .. }
+                | Change::Accessed { node, .. }
+                | Change::Release { node } => drop(nodes.insert(node.node)),
+            }
+        }
+        (names, nodes)
     }
 
     /// Whether a step names a node that is not done.

@@ -70,6 +70,9 @@ pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, asked: 
     if held || !may_be_lent(view, handle.node, &record, session) {
         return Err(Stop::Refuse(Code::Unsupported));
     }
+    if view.is_delegated(handle.node, holder) && is_large(view, handle.node)? {
+        return again(view, session, &record, handle.node);
+    }
     let entries = list::names(view, handle.node, view.config.delegated_entries_max - 1)?;
     let entries = entries.ok_or(Stop::Refuse(Code::Unsupported))?;
     let whole = Whole { node: handle.node, record, entries };
@@ -87,6 +90,25 @@ pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, asked: 
     view.changes(LeaseKey::Content(handle.node));
     let directories = lent.into_iter().map(|whole| lend(view, holder, whole)).collect::<Decide<Vec<_>>>()?;
     view.lends = true;
+    let (lease, now) = (life(view), view.now.wall);
+    Ok(Body::Delegation(Box::new(DelegationView { directories, lease, ids, now })))
+}
+
+/// Whether a directory has more entries than are shown.
+fn is_large(view: &mut View, directory: NodeId) -> Decide<bool> {
+    let most = view.config.delegated_entries_max as u64;
+    Ok(view.fragment(directory)?.is_some_and(|fragment| fragment.entries >= most))
+}
+
+/// Lets who holds a large directory decide in it again: it was left to us for a while, and nobody else was
+/// let near it meanwhile.
+fn again(view: &mut View, session: SessionId, record: &NodeRecord, directory: NodeId) -> Decide<Body> {
+    let ids = view.lend_ids(session).ok_or(Stop::Refuse(Code::Unsupported))?;
+    view.reserves(LeaseKey::Access(directory));
+    view.reserves(LeaseKey::Content(directory));
+    view.lends = true;
+    let shown = namespace::directory_view(view, directory, record)?;
+    let directories = vec![LentDirectory { view: shown, entries: Vec::new(), whole: false }];
     let (lease, now) = (life(view), view.now.wall);
     Ok(Body::Delegation(Box::new(DelegationView { directories, lease, ids, now })))
 }
@@ -194,7 +216,11 @@ fn lend(view: &mut View, holder: Holder, whole: Whole) -> Decide<LentDirectory> 
     view.reserves(LeaseKey::Content(directory));
     let delegated = Delegated { holder, nodes };
     view.put(Key::Delegation(directory), Record::Delegation(Box::new(delegated)));
-    Ok(LentDirectory { view: namespace::directory_view(view, directory, &record)?, entries: shown })
+    Ok(LentDirectory {
+        view: namespace::directory_view(view, directory, &record)?,
+        entries: shown,
+        whole: true,
+    })
 }
 
 /// A node that only this name leads to and only this session uses.
