@@ -234,8 +234,8 @@ impl Context {
             }
             Operation::Link { node, directory, name, who } => self.link(node, directory, &name, &who).await,
             Operation::ReadLink { node } => self.read_link(node).await,
-            Operation::List { directory, who, after, count_max, with_attributes } => {
-                let part = ListPart { after, count_max, with_attributes };
+            Operation::List { directory, who, after, count_max, detail } => {
+                let part = ListPart { after, count_max, detail };
                 self.list(directory, &who, part).await
             }
             Operation::Xattr { node, file_type, who, name } => self.xattr(node, file_type, &who, name).await,

@@ -1,6 +1,6 @@
 //! What the client machine answers to the operations that programs ask of it.
 
-use bearing_proto::client::{ChunkReport, Extent, Handle, QuotaView, StatfsView};
+use bearing_proto::client::{ChunkReport, Detail, Extent, Handle, QuotaView, StatfsView};
 use bearing_proto::flow::{FlowBody, FlowError};
 pub use bearing_proto::operation::{Advice, OpenFile, Operation, SeekTarget};
 use bearing_types::{Attributes, Block, ChunkId, Cookie, FileType, Lock, Name, ServerId};
@@ -34,7 +34,7 @@ pub struct Found {
 pub(crate) struct ListPart {
     pub after: Cookie,
     pub count_max: u32,
-    pub with_attributes: bool,
+    pub detail: Detail,
 }
 
 /// One entry of a listing.

@@ -9,7 +9,7 @@
 
 use crate::attributes::kind;
 use crate::bridge::Bridge;
-use crate::listing::{AFTER_PARENT, AFTER_SELF, Next, Stream};
+use crate::listing::{AFTER_PARENT, AFTER_SELF, LOOKED_UP_COUNT, Next, Stream};
 use bearing_mount::{Answer, Found, Handle, Listed, Operation, Remaining, into_found};
 use bearing_types::{Attributes, Code, Cookie, Credentials, FileType, Name, NodeId, Outcome};
 use fuser::INodeNo;
@@ -23,9 +23,6 @@ use std::time::Duration;
 /// Entries of one plain reply, at most: more than a kernel with 4 KiB for them takes, and about what one with
 /// 32 KiB takes.
 const PLAIN_COUNT: usize = 512;
-/// Entries of one reply with attributes, at most. Those that the kernel has no room for were looked up in
-/// vain, but are cached.
-const LOOKED_UP_COUNT: usize = 64;
 /// The inode number of `..` in a listing. The kernel and programs do not use it, and finding it out would be
 /// a request for each listing; libfuse gives the same number.
 const UNKNOWN: INodeNo = INodeNo(0xffff_ffff);
@@ -160,8 +157,8 @@ impl Bridge {
     pub fn list(&self, handle: u64, offset: u64) -> Outcome<Vec<PlainEntry>> {
         let open = self.directories.get(handle)?;
         let mut stream = open.stream();
-        let (mut part, after) = self.dots(&stream, Next::of(offset));
-        let entries = match stream.after(&*self.caller, after, PLAIN_COUNT) {
+        let (mut part, after) = self.dots(&mut stream, Next::of(offset));
+        let entries = match stream.after(&*self.caller, after, PLAIN_COUNT, false) {
             Err(Code::Stale) if self.removed(stream.directory()).is_some() => return Ok(Vec::new()),
             entries => entries?,
         };
@@ -179,9 +176,9 @@ impl Bridge {
     pub fn list_full(&self, handle: u64, offset: u64) -> Outcome<FullPart> {
         let open = self.directories.get(handle)?;
         let mut stream = open.stream();
-        let (dots, mut after) = self.dots(&stream, Next::of(offset));
+        let (dots, mut after) = self.dots(&mut stream, Next::of(offset));
         loop {
-            let listed = match stream.after(&*self.caller, after, LOOKED_UP_COUNT) {
+            let listed = match stream.after(&*self.caller, after, LOOKED_UP_COUNT, true) {
                 Err(Code::Stale) if self.removed(stream.directory()).is_some() => {
                     return Ok(FullPart { dots: Vec::new(), entries: Vec::new() });
                 }
@@ -198,13 +195,16 @@ impl Bridge {
     }
 
     /// The dots that are next, and the entry after which to go on.
-    fn dots(&self, stream: &Stream, next: Next) -> (Vec<PlainEntry>, Cookie) {
+    fn dots(&self, stream: &mut Stream, next: Next) -> (Vec<PlainEntry>, Cookie) {
         let number = self.inodes.number(stream.directory().node);
         let dot =
             |number, offset| PlainEntry { number, offset, kind: fuser::FileType::Directory, name: None };
         let (itself, parent) = (dot(number, AFTER_SELF), dot(UNKNOWN, AFTER_PARENT));
         match next {
-            Next::Itself => (vec![itself, parent], Cookie::START),
+            Next::Itself => {
+                stream.rewind();
+                (vec![itself, parent], Cookie::START)
+            }
             Next::Parent => (vec![parent], Cookie::START),
             Next::After(after) => (Vec::new(), after),
         }

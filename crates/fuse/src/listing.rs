@@ -7,7 +7,7 @@
 //! Invariant: what was fetched ahead is used only by a reader that goes on where the last one stopped; every
 //! other offset asks anew.
 
-use bearing_mount::{Caller, Handle, Listed, Operation};
+use bearing_mount::{Caller, Detail, Handle, Listed, Operation};
 use bearing_types::{Cookie, Credentials, Outcome};
 use std::collections::VecDeque;
 
@@ -17,6 +17,8 @@ pub(crate) const AFTER_SELF: u64 = 1 << 15;
 pub(crate) const AFTER_PARENT: u64 = 2 << 15;
 /// Entries asked for at once.
 const FETCH_COUNT: u32 = 512;
+/// Entries that are looked up at once.
+pub(crate) const LOOKED_UP_COUNT: usize = 64;
 
 /// What comes next in a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,28 +71,36 @@ impl Stream {
         &self.who
     }
 
+    /// The reader begins anew.
+    pub fn rewind(&mut self) {
+        self.ahead.clear();
+        (self.at, self.is_last) = (Cookie::START, false);
+    }
+
     /// The next entries after one, at most `count`. Empty at the end only. What was fetched ahead is used
-    /// unless the reader is at the start or somewhere else.
-    pub fn after(&mut self, caller: &dyn Caller, after: Cookie, count: usize) -> Outcome<Vec<Listed>> {
+    /// unless the reader is somewhere else. With `looks` they are looked up next.
+    pub fn after(
+        &mut self,
+        caller: &dyn Caller,
+        after: Cookie,
+        count: usize,
+        looks: bool,
+    ) -> Outcome<Vec<Listed>> {
         self.seek(after);
         if self.ahead.is_empty() && !self.is_last {
-            let entries = caller.listed(Operation::List {
-                directory: self.directory,
-                who: self.who.clone(),
-                after,
-                count_max: FETCH_COUNT,
-                // The kernel wants leased ones.
-                with_attributes: false,
-            })?;
+            let (count_max, detail) =
+                if looks { (LOOKED_UP_COUNT as u32, Detail::Lookups) } else { (FETCH_COUNT, Detail::Names) };
+            let (directory, who) = (self.directory, self.who.clone());
+            let entries = caller.listed(Operation::List { directory, who, after, count_max, detail })?;
             debug_assert!(entries.iter().all(|entry| entry.cookie > after && entry.cookie.ordinal() > 0));
-            self.is_last = entries.len() < FETCH_COUNT as usize;
+            self.is_last = entries.len() < count_max as usize;
             self.ahead = entries.into();
         }
         Ok(self.ahead.iter().take(count).cloned().collect())
     }
 
     fn seek(&mut self, after: Cookie) {
-        if after != Cookie::START && after == self.at {
+        if after == self.at {
             return;
         }
         match self.ahead.iter().position(|entry| entry.cookie == after) {
@@ -116,7 +126,7 @@ mod tests {
         let mut all: Vec<Listed> = Vec::new();
         loop {
             let after = all.last().map_or(Cookie::START, |entry| entry.cookie);
-            let entries = stream.after(caller, after, batch).unwrap();
+            let entries = stream.after(caller, after, batch, batch.is_multiple_of(2)).unwrap();
             if entries.is_empty() {
                 return all;
             }
@@ -144,7 +154,7 @@ mod tests {
             let all = caller.entries();
             let at = at.index(count);
             let mut stream = Stream::new(handle(1), Credentials::ROOT);
-            let next = stream.after(&caller, all[at].cookie, 1).unwrap();
+            let next = stream.after(&caller, all[at].cookie, 1, false).unwrap();
             prop_assert_eq!(next.first(), all.get(at + 1));
         }
     }
@@ -160,11 +170,21 @@ mod tests {
     fn going_back_to_the_start_asks_anew() {
         let caller = FakeCaller::with_entries(3);
         let mut stream = Stream::new(handle(1), Credentials::ROOT);
-        let first = stream.after(&caller, Cookie::START, 10).unwrap();
+        let first = stream.after(&caller, Cookie::START, 10, true).unwrap();
         assert_eq!(first.len(), 3);
         caller.add_entry();
-        let rest = stream.after(&caller, first[0].cookie, 10).unwrap();
+        let rest = stream.after(&caller, first[0].cookie, 10, true).unwrap();
         assert_eq!(rest.len(), 2, "fetched already");
-        assert_eq!(stream.after(&caller, Cookie::START, 10).unwrap().len(), 4);
+        stream.rewind();
+        assert_eq!(stream.after(&caller, Cookie::START, 10, true).unwrap().len(), 4);
+    }
+
+    #[test]
+    fn that_nothing_is_in_a_directory_is_asked_for_once() {
+        let caller = FakeCaller::with_entries(0);
+        let mut stream = Stream::new(handle(1), Credentials::ROOT);
+        assert_eq!(stream.after(&caller, Cookie::START, 10, true), Ok(Vec::new()));
+        caller.add_entry();
+        assert_eq!(stream.after(&caller, Cookie::START, 10, true), Ok(Vec::new()), "it goes on");
     }
 }

@@ -25,8 +25,8 @@ pub use bearing_client::{
     SeekTarget,
 };
 pub use bearing_proto::client::{
-    AttributeChange, CheckDepth, ChunkFate, ChunkRef, ChunkReport, Extent, Handle, NewNode, QuotaView,
-    RenameMode, ReplicaState, StatfsView, TimeChange, XattrChange, XattrMode,
+    AttributeChange, CheckDepth, ChunkFate, ChunkRef, ChunkReport, Detail, Extent, Handle, NewNode,
+    QuotaView, RenameMode, ReplicaState, StatfsView, TimeChange, XattrChange, XattrMode,
 };
 pub use bearing_proto::enrolment::Enrolment;
 pub use bearing_proto::keys::Key;

@@ -11,7 +11,7 @@ use crate::path::{Walker, trim_slashes};
 pub use advice::{NoAdvice, RankError, ReadAdvice};
 use bearing_client::{Found, Listed, OpenFile, Operation, SeekTarget};
 use bearing_proto::client::{
-    AttributeChange, Handle, NewNode, QuotaView, RenameMode, StatfsView, XattrChange,
+    AttributeChange, Detail, Handle, NewNode, QuotaView, RenameMode, StatfsView, XattrChange,
 };
 use bearing_types::{Amount, Code, Cookie, Credentials, FileType, Mode, Outcome, SetIds, XattrName};
 use std::sync::Arc;
@@ -361,7 +361,7 @@ impl Listing {
             who: self.session.who.clone(),
             after: self.after,
             count_max: LIST_COUNT,
-            with_attributes: true,
+            detail: Detail::Attributes,
         })?;
         self.is_last = entries.len() < LIST_COUNT as usize;
         self.after = entries.last().map_or(self.after, |entry| entry.cookie);

@@ -12,7 +12,7 @@
 
 use crate::caller::Caller;
 use bearing_client::{Listed, Operation};
-use bearing_proto::client::{AttributeChange, Handle, RenameMode};
+use bearing_proto::client::{AttributeChange, Detail, Handle, RenameMode};
 use bearing_types::{Code, Cookie, Credentials, FileType, Mode, Name, NodeId, Outcome, Position, Uid};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -203,7 +203,7 @@ impl Trash {
 
     fn is_empty(&self, directory: Handle) -> Outcome<bool> {
         let (who, after) = (Credentials::ROOT, Cookie::START);
-        let list = Operation::List { directory, who, after, count_max: 1, with_attributes: false };
+        let list = Operation::List { directory, who, after, count_max: 1, detail: Detail::Names };
         Ok(self.caller.listed(list)?.is_empty())
     }
 
@@ -389,8 +389,8 @@ impl Trash {
         let (mut all, mut after) = (Vec::new(), Cookie::START);
         loop {
             let who = Credentials::ROOT;
-            let (count_max, with_attributes) = (LIST_COUNT, true);
-            let list = Operation::List { directory, who, after, count_max, with_attributes };
+            let (count_max, detail) = (LIST_COUNT, Detail::Attributes);
+            let list = Operation::List { directory, who, after, count_max, detail };
             let part = self.caller.listed(list)?;
             let Some(last) = part.last() else { return Ok(all) };
             after = last.cookie;

@@ -117,6 +117,17 @@ pub struct EntryView {
     pub directory: Option<Box<DirectoryView>>,
 }
 
+/// What is wanted of each entry of a listing, besides its name and what that leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Detail {
+    /// Nothing.
+    Names,
+    /// Its attributes, where they are at hand, not leased.
+    Attributes,
+    /// What a lookup of it would say, with the same leases, where that is at hand.
+    Lookups,
+}
+
 /// One entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedEntry {
@@ -130,6 +141,8 @@ pub struct ListedEntry {
     pub file_type: FileType,
     /// Its attributes, when they were at hand. Not leased.
     pub attributes: Option<Attributes>,
+    /// What a lookup of it says.
+    pub found: Option<Box<EntryView>>,
 }
 
 /// A chunk as seen by its record.

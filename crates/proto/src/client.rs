@@ -1,8 +1,8 @@
 //! Between clients and metadata servers.
 
 pub use crate::answer::{
-    Answer, Body, ChangedDirectory, ChunkView, DirectoryView, EntryView, LeaseMs, ListedEntry, LockView,
-    NodeView, Reply,
+    Answer, Body, ChangedDirectory, ChunkView, Detail, DirectoryView, EntryView, LeaseMs, ListedEntry,
+    LockView, NodeView, Reply,
 };
 use crate::delegation::{LentIds, Step};
 use crate::grant::{Admission, Capability, CapabilityBody, DataRight, FramePart, Grant, OpenToken};
@@ -111,8 +111,8 @@ pub enum Call {
         after: Cookie,
         /// At most so many entries.
         count_max: u32,
-        /// Whether attributes are wanted where they are at hand.
-        with_attributes: bool,
+        /// What is wanted of each entry besides its name and what that leads to.
+        detail: Detail,
     },
     /// A new file, symbolic link or special file.
     Create {

@@ -2,7 +2,7 @@
 //! operations that are on the way to [`crate::client::Call`]s and [`crate::delegation::Change`]s. They are
 //! never sent, so their form is free.
 
-use crate::client::{AttributeChange, CheckDepth, Handle, NewNode, RenameMode, XattrChange};
+use crate::client::{AttributeChange, CheckDepth, Detail, Handle, NewNode, RenameMode, XattrChange};
 use bearing_types::{
     Amount, ChunkId, Cookie, Credentials, FileType, Lock, LockOwner, LockRange, LockSpace, Mode, Name,
     Position, SetIds, Squash, XattrName,
@@ -167,8 +167,9 @@ pub enum Operation {
         after: Cookie,
         /// At most so many.
         count_max: u32,
-        /// Whether attributes of files are wanted where they are at hand: names alone are many times faster.
-        with_attributes: bool,
+        /// What is wanted of each entry: names alone are many times faster. With [`Detail::Lookups`] lookups
+        /// of the entries need not ask for a while.
+        detail: Detail,
     },
     /// Opens a file.
     Open {

@@ -6,7 +6,7 @@ use crate::post::TOO_LARGE;
 use crate::sim::Sim;
 use crate::worker::view_of;
 use bearing_client::{Answer, Found, Listed, OpenFile, Operation, Ticket};
-use bearing_proto::client::{Handle, NewNode};
+use bearing_proto::client::{Detail, Handle, NewNode};
 use bearing_types::{Access, Amount, Code, Cookie, Credentials, FileType, Mode, Name, NodeId, SetIds};
 use bearing_workload::{
     Check, Event, History, Law, Mutation, Observed, Record, Seen, View, WitnessEvent, compare_tree,
@@ -318,7 +318,7 @@ impl Audit {
                 who: Credentials::ROOT,
                 after,
                 count_max: 64,
-                with_attributes: true,
+                detail: Detail::Attributes,
             };
             let Some(Answer::Listed(entries)) = self.must(sim, operation) else { return None };
             let Some(last) = entries.last() else { return Some(all) };

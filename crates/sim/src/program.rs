@@ -3,7 +3,7 @@
 use crate::kernel::{Hold, Locks};
 use crate::tree::TreeRun;
 use bearing_client::{Listed, OpenFile, Operation};
-use bearing_proto::client::{AttributeChange, Handle};
+use bearing_proto::client::{AttributeChange, Detail, Handle};
 use bearing_types::{
     Cookie, Credentials, FileType, Lock, LockOwner, LockRange, Mono, NodeId, SetIds, XattrSpace,
 };
@@ -327,6 +327,7 @@ impl Ask {
 
 impl Listing {
     fn next(&self) -> Ask {
+        let detail = [Detail::Names, Detail::Attributes, Detail::Lookups][self.count_max as usize % 3];
         Ask {
             locks: vec![(self.directory.node, Hold::Shared)],
             meaning: Meaning::Part,
@@ -335,7 +336,7 @@ impl Listing {
                 who: self.who.clone(),
                 after: self.after,
                 count_max: self.count_max,
-                with_attributes: self.count_max.is_multiple_of(2),
+                detail,
             },
         }
     }

@@ -227,13 +227,19 @@ mod tests {
 
     #[test]
     fn a_process_is_found_by_its_command_line() {
-        let mut child = std::process::Command::new("sleep").arg("59.125").spawn().unwrap();
-        let found = resident_bytes("59.125").unwrap();
+        use std::io::Read as _;
+        use std::process::{Command, Stdio};
+        let mut child = Command::new("sh")
+            .args(["-c", "echo; read _", "a-process-to-be-found"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It runs what it was told once it says something.
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let found = resident_bytes("a-process-to-be-found").unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(
-            matches!(&found[..], [(name, bytes)] if name.starts_with("sleep") && *bytes > 0),
-            "{found:?}"
-        );
+        assert!(matches!(&found[..], [(name, bytes)] if name.starts_with("sh ") && *bytes > 0), "{found:?}");
     }
 }

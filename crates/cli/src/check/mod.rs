@@ -15,7 +15,7 @@ use crate::target::Target;
 use crate::voice::counted;
 use anyhow::{Result, bail};
 use bearing_mount::session::{OpenMode, Session};
-use bearing_mount::{Answer, Caller, CheckDepth, Found, Handle, Listed, Operation};
+use bearing_mount::{Answer, Caller, CheckDepth, Detail, Found, Handle, Listed, Operation};
 use bearing_server::cluster::Layout;
 use bearing_types::{Code, Cookie, Credentials, FileType, NodeId, Outcome};
 use chunks::Chunks;
@@ -268,7 +268,7 @@ impl<'a> Checker<'a> {
                 who: Credentials::ROOT,
                 after,
                 count_max: BATCH,
-                with_attributes: true,
+                detail: Detail::Attributes,
             }) {
                 Ok(entries) => entries,
                 Err(Code::NotFound | Code::Stale) if self.is_gone(pending) => return Ok(()),

@@ -8,7 +8,7 @@ use crate::operation::{Answer, Found, ListPart, Listed, OpenFile, Remaining};
 use crate::state::lease::{Directory, Seen};
 use crate::state::lent::{Lent, LocalDirectory, LocalEntry, Ours, Place};
 use bearing_proto::client::{
-    AttributeChange, CommitMode, DirectoryView, Extent, Handle, LeaseKey, LeaseMs, NewNode, NodeView,
+    AttributeChange, CommitMode, Detail, DirectoryView, Extent, Handle, LeaseKey, LeaseMs, NewNode, NodeView,
     RenameMode,
 };
 use bearing_proto::delegation::Change;
@@ -256,7 +256,7 @@ impl State {
         who: &Credentials,
         part: ListPart,
     ) -> Local<Option<Vec<Listed>>> {
-        let ListPart { after, count_max, with_attributes } = part;
+        let ListPart { after, count_max, detail } = part;
         let image = self.image(directory);
         let may = |wish| image.body.access.allows(who, wish, FileType::Directory);
         if !may(Permission::READ) {
@@ -266,7 +266,7 @@ impl State {
             return Local::Done(Ok(None));
         }
         // What an entry is, beyond its kind, is for those to see who may search.
-        let with_attributes = with_attributes && may(Permission::SEARCH);
+        let with_attributes = detail == Detail::Attributes && may(Permission::SEARCH);
         use std::ops::Bound::{Excluded, Unbounded};
         let entries: Vec<(Cookie, LocalEntry)> = image
             .entries

@@ -3,6 +3,7 @@
 use super::grants::{Freshness, Grants};
 use crate::context::{Context, State};
 use crate::operation::{Answer, ListPart, Listed};
+use crate::state::lease::{Directory, Stamp};
 use bearing_proto::client::{Body, Call, Handle, ListedEntry};
 use bearing_types::{Code, Cookie, Credentials, NameHash};
 
@@ -55,26 +56,44 @@ impl Context {
         rest: ListPart,
         grants: &Grants,
     ) -> Result<(Vec<Listed>, Option<NameHash>), Code> {
-        let ListPart { after, count_max, with_attributes } = rest;
+        let ListPart { after, count_max, detail } = rest;
         let large = self.listable(directory, grants.freshness == Freshness::Asked).await?;
-        let (grant, epoch) = match large {
-            Some((grant, epoch)) => (grant, Some(epoch)),
-            None => (self.directory(directory, grants.freshness).await?.view.grant, None),
+        let (grant, parent) = match &large {
+            Some((grant, _)) => (grant.clone(), None),
+            None => {
+                let parent = self.directory(directory, grants.freshness).await?;
+                (parent.view.grant.clone(), Some(parent))
+            }
         };
         let position = grant.body.seat.position_of(after.hash());
         let count_max = self.with(|state| count_max.min(state.io.config.list_page));
-        let call = Call::List { grant, who: who.clone(), after, count_max, with_attributes };
+        let call = Call::List { grant, who: who.clone(), after, count_max, detail };
         let answered = self.call(position, call).await?;
-        self.with(|state| match answered.body {
-            Body::List { entries, next } => {
-                let mut listed: Vec<Listed> = entries.into_iter().map(to_listed).collect();
-                if let Some(epoch) = epoch {
-                    state.overlay(directory.node, &mut listed, epoch);
-                }
-                Ok((listed, next))
+        self.with(|state| {
+            let Body::List { mut entries, next } = answered.body else { return Err(state.io.unexpected()) };
+            if let Some(parent) = parent {
+                state.take_found(&parent, &mut entries, &answered.stamp);
             }
-            _ => Err(state.io.unexpected()),
+            let mut listed: Vec<Listed> = entries.into_iter().map(to_listed).collect();
+            if let Some((_, epoch)) = large {
+                state.overlay(directory.node, &mut listed, epoch);
+            }
+            Ok((listed, next))
         })
+    }
+}
+
+impl State {
+    /// Takes what lookups of listed entries would say. Not of a directory that we decide in by now.
+    fn take_found(&mut self, parent: &Directory, entries: &mut [ListedEntry], stamp: &Stamp) {
+        if self.delegations.concerns(parent.node()) {
+            return;
+        }
+        for entry in entries {
+            if let Some(view) = entry.found.take() {
+                self.take_entry(parent, &entry.name, *view, stamp);
+            }
+        }
     }
 }
 

@@ -3,7 +3,9 @@
 use super::delegation::*;
 use super::world::*;
 use crate::*;
-use bearing_proto::client::{AttributeChange, Body, Call, EntryView, Handle, LeaseMs, NewNode, RenameMode};
+use bearing_proto::client::{
+    AttributeChange, Body, Call, Detail, EntryView, Handle, LeaseMs, NewNode, RenameMode,
+};
 use bearing_proto::delegation::{Change, DelegationView, LentDirectory, LentIds, Step};
 use bearing_proto::keys::Key;
 use bearing_types::*;
@@ -46,15 +48,17 @@ fn who_may_list_a_directory_and_not_search_it_sees_names_and_kinds_only() {
     let mut world = with_root();
     let directory = make_directory(&mut world, "d", 0o704);
     make_file(&mut world, directory, "f");
-    for (who, with_attributes, told) in
-        [(Credentials::ROOT, true, true), (Credentials::ROOT, false, false), (SOMEBODY, true, false)]
-    {
+    for (who, detail, told) in [
+        (Credentials::ROOT, Detail::Attributes, true),
+        (Credentials::ROOT, Detail::Names, false),
+        (SOMEBODY, Detail::Attributes, false),
+    ] {
         let (after, count_max) = (Cookie::START, 10);
-        let list = Operation::List { directory, who: who.clone(), after, count_max, with_attributes };
+        let list = Operation::List { directory, who: who.clone(), after, count_max, detail };
         let ticket = world.start(list);
         let Ok(Answer::Listed(listed)) = world.result(ticket) else { panic!("it may be listed") };
         assert_eq!(listed.len(), 1);
-        assert_eq!(listed[0].attributes.is_some(), told, "{who:?} {with_attributes}");
+        assert_eq!(listed[0].attributes.is_some(), told, "{who:?} {detail:?}");
     }
 }
 

@@ -4,7 +4,7 @@ use super::delegation::*;
 use super::world::*;
 use crate::*;
 use bearing_placement::Seat;
-use bearing_proto::client::{Body, Call, Handle, ListedEntry};
+use bearing_proto::client::{Body, Call, Detail, Handle, ListedEntry};
 use bearing_proto::delegation::LentDirectory;
 use bearing_types::*;
 
@@ -21,7 +21,7 @@ fn below() -> (&'static str, Seat) {
 
 fn list(directory: Handle) -> Operation {
     let (who, after) = (Credentials::ROOT, Cookie::START);
-    Operation::List { directory, who, after, count_max: LISTED, with_attributes: false }
+    Operation::List { directory, who, after, count_max: LISTED, detail: Detail::Names }
 }
 
 /// The root is ours, the directory in it is not, and its attributes are known: it has so many entries.
@@ -87,7 +87,7 @@ fn large_directories_and_those_of_others_are_only_listed() {
     let (mut world, directory, _) = world_of(3);
     let who = Credentials { uid: Uid(9), gid: Gid(9), groups: vec![] };
     let after = Cookie::START;
-    world.start(Operation::List { directory, who, after, count_max: LISTED, with_attributes: false });
+    world.start(Operation::List { directory, who, after, count_max: LISTED, detail: Detail::Names });
     assert!(!matches!(world.take_request().call, Call::Delegate { .. }));
     // The directory that it lies in is nobody's.
     let (_, seat) = below();

@@ -2,7 +2,7 @@
 
 use super::world::*;
 use crate::*;
-use bearing_proto::client::{Body, Call, EntryView, LeaseMs, ListedEntry, NewNode};
+use bearing_proto::client::{Body, Call, Detail, EntryView, LeaseMs, ListedEntry, NewNode};
 use bearing_types::*;
 use std::time::Duration;
 
@@ -13,11 +13,18 @@ fn listed(text: &str, ordinal: u16) -> ListedEntry {
         node: file(5, text),
         file_type: FileType::Regular,
         attributes: None,
+        found: None,
     }
 }
 
 fn list(after: Cookie, count_max: u32) -> Operation {
-    Operation::List { directory: root(), who: Credentials::ROOT, after, count_max, with_attributes: true }
+    Operation::List {
+        directory: root(),
+        who: Credentials::ROOT,
+        after,
+        count_max,
+        detail: Detail::Attributes,
+    }
 }
 
 #[test]
@@ -225,4 +232,24 @@ fn that_a_node_has_no_attributes_is_known_as_long_as_its_lease_lasts() {
     assert_eq!(world.result(ticket), Err(Code::Access));
     let ticket = world.start(xattr(node, FileType::Regular, "security.a"));
     assert_eq!(world.result(ticket), Err(Code::NoData));
+}
+
+#[test]
+fn what_is_listed_to_be_looked_up_needs_no_lookups() {
+    let mut world = with_root_cached();
+    let mut entry = listed("f", 1);
+    let attributes = Some(file_view(entry.node, 1, 20_000));
+    let (node, file_type) = (entry.node, entry.file_type);
+    let found = EntryView { node, file_type, lease: LeaseMs(20_000), attributes, directory: None };
+    entry.found = Some(Box::new(found));
+    let (directory, who, after) = (root(), Credentials::ROOT, Cookie::START);
+    let ticket =
+        world.start(Operation::List { directory, who, after, count_max: 10, detail: Detail::Lookups });
+    let asked = world.answer_one(Body::List { entries: vec![entry, listed("g", 1)], next: None });
+    assert!(matches!(asked.call, Call::List { detail: Detail::Lookups, .. }), "{asked:?}");
+    assert!(matches!(world.result(ticket), Ok(Answer::Listed(listed)) if listed.len() == 2));
+    let ticket = world.start(lookup("f"));
+    assert_eq!(world.found(ticket).node, node);
+    world.start(lookup("g"));
+    assert!(is_lookup(&world.take_request().call), "nothing was said of it");
 }

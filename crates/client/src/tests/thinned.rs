@@ -3,7 +3,7 @@
 use super::delegation::*;
 use super::world::*;
 use crate::*;
-use bearing_proto::client::{Body, Call, Handle, LeaseMs, ListedEntry, Request};
+use bearing_proto::client::{Body, Call, Detail, Handle, LeaseMs, ListedEntry, Request};
 use bearing_proto::delegation::{DelegationView, LentDirectory, LentIds};
 use bearing_proto::keys::Key;
 use bearing_types::*;
@@ -121,8 +121,13 @@ fn a_listing_is_its_homes_after_all_steps_are_done() {
     let mut world = thinned(20);
     world.start(make("new"));
     let (who, after) = (Credentials::ROOT, Cookie::START);
-    let ticket =
-        world.start(Operation::List { directory: root(), who, after, count_max: 100, with_attributes: true });
+    let ticket = world.start(Operation::List {
+        directory: root(),
+        who,
+        after,
+        count_max: 100,
+        detail: Detail::Attributes,
+    });
     world.pass(Duration::from_millis(3));
     let batch = world.take_request();
     assert_eq!(steps_of(&batch).0.len(), 1);
@@ -135,6 +140,7 @@ fn a_listing_is_its_homes_after_all_steps_are_done() {
         node,
         file_type: FileType::Symlink,
         attributes: Some(attributes(FileType::Symlink, 1)),
+        found: None,
     };
     let entries = vec![listed("link-1", link(1)), listed("new", file(9, "new"))];
     let asked = world.answer_one(Body::List { entries, next: None });

@@ -3,7 +3,7 @@
 use crate::cluster::members::COORDINATOR;
 use crate::cluster::{self, ALICE, BOB, Cluster};
 use bearing_meta::{Event, Key};
-use bearing_proto::client::{Answer, Body, Call, Handle, Request};
+use bearing_proto::client::{Answer, Body, Call, Detail, Handle, Request};
 use bearing_proto::replication::{Entries, EntryBytes, ReplicationMessage};
 use bearing_seams::{DiskLabel, KeyRange, LoggedRecord, MemTabletLog, Store, TabletLog};
 use bearing_types::{LogIndex, Position, Sequence, ServerId, Squash, TabletSerial};
@@ -357,7 +357,7 @@ fn records_that_cannot_be_read_are_served_by_another_member_and_learnt_anew() {
             who: cluster::root_user(),
             after: bearing_types::Cookie::START,
             count_max: 1000,
-            with_attributes: false,
+            detail: Detail::Names,
         };
         let done = (0..3).any(|_| cluster.is_done_in_time(ALICE, home, list.clone()));
         assert!(done, "{:?}", cluster.complaints);

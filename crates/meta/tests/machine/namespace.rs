@@ -3,7 +3,7 @@
 use crate::cluster::{self, ALICE, BOB, Cluster, NAME_KEY, both, name, position, root_user};
 use bearing_meta::{EntryKind, Event, Key, LogEntry, NameEntry, NameRecord, Record};
 use bearing_placement::Scheme;
-use bearing_proto::client::{Answer, AttributeChange, Body, Call, LeaseKey, RenameMode};
+use bearing_proto::client::{Answer, AttributeChange, Body, Call, Detail, LeaseKey, RenameMode};
 use bearing_proto::replication::{Append, EntryBytes, ReplicationMessage, SnapshotPart};
 use bearing_seams::TabletLog;
 use bearing_types::{Code, Cookie, FileType, LogIndex, Mode, NameHash, ServerId, TabletSerial};
@@ -410,14 +410,16 @@ fn a_listing_has_attributes_only_if_they_are_wanted() {
     cluster.open_session(ALICE);
     let root = cluster.root(ALICE).grant;
     let file = cluster.create(ALICE, &root, "file").unwrap();
-    for with_attributes in [true, false] {
+    for detail in [Detail::Attributes, Detail::Names, Detail::Lookups] {
         let (grant, who, after) = (root.clone(), root_user(), Cookie::START);
-        let call = Call::List { grant, who, after, count_max: 10, with_attributes };
+        let call = Call::List { grant, who, after, count_max: 10, detail };
         let Ok(Body::List { entries, .. }) = cluster.call(ALICE, position(&root, "file"), call) else {
             panic!("a listing")
         };
         assert_eq!((entries.len(), entries[0].node), (1, file));
-        assert_eq!(entries[0].attributes.is_some(), with_attributes);
+        assert_eq!(entries[0].attributes.is_some(), detail == Detail::Attributes);
+        let found = entries[0].found.as_ref().map(|found| (found.node, found.lease.0 > 0));
+        assert_eq!(found, (detail == Detail::Lookups).then_some((file, true)), "as a lookup says it");
     }
 }
 
@@ -437,8 +439,13 @@ fn a_listing_that_waited_for_a_name_shows_it_whatever_went_to_the_store_meanwhil
         let mode = Mode::new(0o755);
         let make = Call::MakeDirectory { grant: root.clone(), who: root_user(), name: name(&text), mode };
         let after = Cookie::new(NameHash::of(NAME_KEY, &name(&text)), 0);
-        let list =
-            Call::List { grant: root.clone(), who: root_user(), after, count_max: 1, with_attributes: true };
+        let list = Call::List {
+            grant: root.clone(),
+            who: root_user(),
+            after,
+            count_max: 1,
+            detail: Detail::Attributes,
+        };
         cluster.hold_peers = true;
         let (make, list) = (cluster.send_call(ALICE, at, make), cluster.send_call(ALICE, at, list));
         let waits = cluster.answer(ALICE, list).is_none();

@@ -4,8 +4,8 @@
 use crate::cluster::{self, ALICE, BOB, Cluster, keys, name, opened_by, position, root_user};
 use bearing_placement::{Scheme, position_of_session};
 use bearing_proto::client::{
-    AttributeChange, Body, Call, CheckDepth, ChunkView, CommitMode, Extent, Handle, ListedEntry, NewNode,
-    XattrChange, XattrMode,
+    AttributeChange, Body, Call, CheckDepth, ChunkView, CommitMode, Detail, Extent, Handle, ListedEntry,
+    NewNode, XattrChange, XattrMode,
 };
 use bearing_proto::delegation::{Change, DelegationView, Step};
 use bearing_proto::grant::{
@@ -157,7 +157,7 @@ fn a_listing_shows_attributes_only_to_those_who_may_search() {
         let grant = cluster.root(ALICE).grant;
         let (after, who) = (Cookie::START, user(OTHER));
         let home = position(&grant, "f");
-        let call = Call::List { grant, who, after, count_max: 9, with_attributes: true };
+        let call = Call::List { grant, who, after, count_max: 9, detail: Detail::Attributes };
         match cluster.call(ALICE, home, call).unwrap() {
             Body::List { entries, .. } => entries,
             other => panic!("{other:?}"),
@@ -539,7 +539,7 @@ proptest! {
         let after = Cookie::START;
         let ahead = Call::Prefetch { grant: grant.clone(), who: who.clone(), after, count_max: 9 };
         prop_assert_eq!(cluster.call(BOB, home, ahead).is_ok(), of_directory(5));
-        let list = Call::List { grant, who: who.clone(), after, count_max: 9, with_attributes: true };
+        let list = Call::List { grant, who: who.clone(), after, count_max: 9, detail: Detail::Attributes };
         match cluster.call(BOB, home, list) {
             Ok(Body::List { entries, .. }) => {
                 prop_assert!(of_directory(4));

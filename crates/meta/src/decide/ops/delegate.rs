@@ -81,7 +81,7 @@ pub(super) fn decide(view: &mut View, handle: Handle, who: &Credentials, asked: 
     if !room.take(&whole.entries) {
         return Err(Stop::Refuse(Code::Unsupported));
     }
-    prefetch(view, &whole.entries)?;
+    list::prefetch_all(view, &whole.entries)?;
     room.entries = room.entries.min(BELOW_MAX);
     let mut lent = vec![whole];
     add_what_is_below(view, (session, who), room, &mut lent)?;
@@ -157,7 +157,7 @@ fn add_what_is_below(
         next.retain(|whole| room.take(&whole.entries));
         let entries: Vec<(Cookie, NameEntry)> =
             next.iter().flat_map(|whole| whole.entries.iter().cloned()).collect();
-        prefetch(view, &entries)?;
+        list::prefetch_all(view, &entries)?;
         lent.extend(next);
     }
     Ok(())
@@ -178,19 +178,6 @@ fn directories_of(view: &View, whole: &Whole) -> Vec<NodeId> {
     let directories = whole.entries.iter().map(|(_, entry)| entry);
     let directories = directories.filter(|entry| entry.file_type == FileType::Directory);
     directories.filter(|entry| view.tablet.contains(entry.node.home)).map(|entry| entry.node.node).collect()
-}
-
-/// The nodes that are at home here, and what their sizes need.
-fn prefetch(view: &mut View, entries: &[(Cookie, NameEntry)]) -> Decide<()> {
-    let here = entries.iter().map(|(_, entry)| entry).filter(|entry| view.tablet.contains(entry.node.home));
-    let keys: Vec<Key> = here
-        .flat_map(|entry| {
-            let node = entry.node.node;
-            let fragment = (entry.file_type == FileType::Directory).then_some(Key::Fragment(node));
-            std::iter::once(Key::Node(node)).chain(fragment)
-        })
-        .collect();
-    view.prefetch(&keys)
 }
 
 /// A node that is neither locked nor gone.

@@ -1,11 +1,11 @@
 //! A part of a listing, in (hash, ordinal) order: a range read. The cookie alone says where to go on, so no
 //! server keeps listing state.
 
-use crate::decide::rules::permission;
+use crate::decide::rules::{namespace, permission};
 use crate::record::{Key, NameEntry, NodeRecord, Record};
 use crate::view::{Decide, Stop, View};
 use bearing_placement::Seat;
-use bearing_proto::client::{Body, ListedEntry};
+use bearing_proto::client::{Body, Detail, ListedEntry};
 use bearing_proto::grant::Grant;
 use bearing_types::{
     Attributes, Block, Code, Cookie, Credentials, FileType, NameHash, NodeId, Permission, Position,
@@ -19,22 +19,23 @@ pub(crate) fn decide(
     view: &mut View,
     grant: &Grant,
     who: &Credentials,
-    after: Cookie,
-    count_max: u32,
-    with_attributes: bool,
+    (after, count_max): (Cookie, u32),
+    detail: Detail,
 ) -> Decide<Body> {
     let seat = admit(view, grant, who, Permission::READ, after, count_max)?;
     // What an entry is, beyond its kind, is for those to see who may search.
-    let with_attributes =
-        with_attributes && permission::permit(view, &grant.body, who, Permission::SEARCH).is_ok();
+    let may_search = permission::permit(view, &grant.body, who, Permission::SEARCH).is_ok();
+    let detail = if may_search { detail } else { Detail::Names };
     view.look_into(seat.node)?;
     let (named, next) = page(view, seat, after, count_max)?;
-    if with_attributes {
-        prefetch_nodes(view, &named)?;
+    match detail {
+        Detail::Names => {}
+        Detail::Attributes => prefetch_nodes(view, &named)?,
+        Detail::Lookups => prefetch_all(view, &named)?,
     }
     let next = next.map(Cookie::hash);
-    let listed = |(cookie, entry)| list_entry(view, cookie, entry, with_attributes);
-    let entries = named.into_iter().map(listed).collect();
+    let listed = |(cookie, entry)| list_entry(view, seat.node, cookie, entry, detail);
+    let entries = named.into_iter().map(listed).collect::<Decide<_>>()?;
     Ok(Body::List { entries, next })
 }
 
@@ -64,13 +65,20 @@ pub(super) fn page(view: &mut View, seat: &Seat, after: Cookie, count_max: u32) 
     let count_max = count_max.min(view.config.list_entries_max) as usize;
     let keys = Key::Name(seat.node, after.hash(), after.ordinal() + 1)
         ..=Key::Name(seat.node, NameHash::LAST, u16::MAX);
-    let (named, cut) = read_names(view, &keys, count_max)?;
+    // Reading where nothing is would be a read of the store all the same.
+    let (named, cut) =
+        if is_empty(view, seat.node) { (Vec::new(), false) } else { read_names(view, &keys, count_max)? };
     let next = match named.last() {
         Some((last, _)) if cut => Some(*last),
         // Ordinals begin at 1, so this cookie lies before every entry of the hash.
         _ => next_tablet_hash(seat, view.tablet).map(|hash| Cookie::new(hash, 0)),
     };
     Ok((named, next))
+}
+
+/// Whether it is at hand that a directory has no names here.
+fn is_empty(view: &mut View, directory: NodeId) -> bool {
+    view.fragment(directory).is_ok_and(|fragment| fragment.is_none_or(|fragment| fragment.entries == 0))
 }
 
 /// All names of a directory that lies in this tablet alone; `None` if there are more than so many.
@@ -125,15 +133,48 @@ pub(super) fn prefetch_nodes(view: &mut View, named: &[(Cookie, NameEntry)]) -> 
     view.prefetch(&keys)
 }
 
+/// Loads all nodes that are at home here, and what the sizes of directories need.
+pub(super) fn prefetch_all(view: &mut View, entries: &[(Cookie, NameEntry)]) -> Decide<()> {
+    let here = entries.iter().map(|(_, entry)| entry).filter(|entry| view.tablet.contains(entry.node.home));
+    let keys: Vec<Key> = here
+        .flat_map(|entry| {
+            let node = entry.node.node;
+            let fragment = (entry.file_type == FileType::Directory).then_some(Key::Fragment(node));
+            std::iter::once(Key::Node(node)).chain(fragment)
+        })
+        .collect();
+    view.prefetch(&keys)
+}
+
 // A directory's attributes need its fragments too: whoever wants them asks its home.
 pub(super) fn has_attributes_here(view: &View, entry: &NameEntry) -> bool {
     entry.file_type != FileType::Directory && view.tablet.contains(entry.node.home)
 }
 
-fn list_entry(view: &mut View, cookie: Cookie, entry: NameEntry, with_attributes: bool) -> ListedEntry {
-    let here = with_attributes && has_attributes_here(view, &entry);
-    let attributes = if here { attributes_at_hand(view, &entry) } else { None };
-    ListedEntry { cookie, name: entry.name, node: entry.node, file_type: entry.file_type, attributes }
+fn list_entry(
+    view: &mut View,
+    directory: NodeId,
+    cookie: Cookie,
+    entry: NameEntry,
+    detail: Detail,
+) -> Decide<ListedEntry> {
+    let (mut attributes, mut found) = (None, None);
+    match detail {
+        Detail::Attributes if has_attributes_here(view, &entry) => {
+            attributes = attributes_at_hand(view, &entry);
+        }
+        Detail::Lookups => {
+            found = match namespace::entry_view(view, directory, cookie.hash(), &entry) {
+                Ok(shown) => Some(Box::new(shown)),
+                Err(Stop::Need) => return Err(Stop::Need),
+                // Under prepare, or somebody else's: whoever looks it up waits for that.
+                Err(_) => None,
+            };
+        }
+        Detail::Names | Detail::Attributes => {}
+    }
+    let NameEntry { name, node, file_type } = entry;
+    Ok(ListedEntry { cookie, name, node, file_type, attributes, found })
 }
 
 // A node under prepare is simply not at hand.

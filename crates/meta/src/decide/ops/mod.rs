@@ -61,8 +61,8 @@ pub(crate) fn decide(view: &mut View, call: &Call) -> Decide<Body> {
         Call::Root { filesystem } => directory::root(view, *filesystem),
         Call::Directory { directory } => directory::show(view, *directory),
         Call::Lookup { grant, who, name } => lookup::decide(view, grant, who, name),
-        Call::List { grant, who, after, count_max, with_attributes } => {
-            list::decide(view, grant, who, *after, *count_max, *with_attributes)
+        Call::List { grant, who, after, count_max, detail } => {
+            list::decide(view, grant, who, (*after, *count_max), *detail)
         }
         Call::Prefetch { grant, who, after, count_max } => {
             prefetch::decide(view, grant, who, *after, *count_max)

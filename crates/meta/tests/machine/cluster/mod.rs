@@ -10,8 +10,8 @@ pub mod members;
 use bearing_meta::{AppendNumber, Command, Config, Event, LoadResult, MetaServer, Note, recover};
 use bearing_placement::{Assignment, Scheme, position_of_session};
 use bearing_proto::client::{
-    Answer, Body, Call, ChunkView, DirectoryView, Extent, FilesystemRecord, Handle, LockFree, NewNode,
-    OpenStateQuery, Recall, RenameMode, Reply, Request, ServerEntry, ServerKind,
+    Answer, Body, Call, ChunkView, Detail, DirectoryView, Extent, FilesystemRecord, Handle, LockFree,
+    NewNode, OpenStateQuery, Recall, RenameMode, Reply, Request, ServerEntry, ServerKind,
 };
 use bearing_proto::coordinator::{
     FILESYSTEM_KEY, RegisterValue, Told, decode_register, encode_register, server_key, tablet_key,
@@ -743,7 +743,7 @@ impl Cluster {
         let (mut names, mut after) = (Vec::new(), bearing_types::Cookie::START);
         loop {
             let (list, who) = (grant.clone(), root_user());
-            let call = Call::List { grant: list, who, after, count_max, with_attributes: true };
+            let call = Call::List { grant: list, who, after, count_max, detail: Detail::Attributes };
             let at = grant.body.seat.position_of(after.hash());
             let Body::List { entries, next } = self.call(session, at, call).unwrap() else {
                 panic!("a listing")
