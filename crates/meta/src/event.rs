@@ -262,6 +262,9 @@ pub enum Note {
     DamagedStore(String),
     /// Stored records make no sense.
     Damaged(String),
+    /// A request was carried out while one that came before waited for the same, and could have gone on. Only
+    /// looked for in builds with debug assertions.
+    Overtaken,
     /// There is more or less room for changes than before.
     Headroom(Headroom),
     /// Something happened in a protocol that crash tests want to hit: its name.

@@ -6,6 +6,8 @@
 pub enum Mutant {
     /// A change does not look for leases of others.
     ForgottenLeaseCheck,
+    /// A request that comes later does not let those pass that have waited for the same.
+    LatecomerFirst,
     /// A repeated request is executed again.
     DoubleExecution,
     /// Changes reach the store before the log is synced.
@@ -83,8 +85,9 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them, with the names used on command lines.
-    pub const ALL: [(&'static str, Mutant); 35] = [
+    pub const ALL: [(&'static str, Mutant); 36] = [
         ("forgotten-lease-check", Mutant::ForgottenLeaseCheck),
+        ("latecomer-first", Mutant::LatecomerFirst),
         ("double-execution", Mutant::DoubleExecution),
         ("wrong-sync-order", Mutant::WrongSyncOrder),
         ("grant-after-rmdir", Mutant::GrantAfterRmdir),

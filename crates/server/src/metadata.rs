@@ -403,6 +403,7 @@ impl TabletKeeper {
                 );
             }
             Note::Damaged(reason) => tracing::error!("stored records make no sense: {reason}"),
+            Note::Overtaken => tracing::debug!("a request was carried out before one that has waited longer"),
             Note::Step(name) => tracing::trace!("{name}"),
         }
     }

@@ -42,6 +42,8 @@ pub enum Promise {
     RightDisk,
     /// Nobody waits for ever.
     NoEndlessWait,
+    /// Who came first to change something runs first, as soon as nobody else has it.
+    FirstServed,
     /// When nothing is wrong any more, everything works.
     Works,
     /// What was synced can be read.

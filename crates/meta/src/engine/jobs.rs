@@ -82,6 +82,11 @@ impl Jobs {
         self.jobs.contains_key(&id)
     }
 
+    pub fn get(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id)
+    }
+
+    /// The same to be changed.
     pub fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
         self.jobs.get_mut(&id)
     }

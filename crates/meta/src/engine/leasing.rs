@@ -39,6 +39,18 @@ const WORD_TIMEOUT: Duration = Duration::from_millis(60);
 pub(crate) struct Wait {
     pub keys: Vec<LeaseKey>,
     pub until: Mono,
+    pub is_for: WaitFor,
+}
+
+/// What ends a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitFor {
+    /// The keys are free.
+    Keys,
+    /// A client says something else: that keys are free tells nothing.
+    Word,
+    /// Others run first, now.
+    Turn,
 }
 
 impl MetaServer {
@@ -65,11 +77,11 @@ impl MetaServer {
             out.push(Command::Note(Note::Step("recall")));
             self.send_recalls(job.tablet, wishes, out);
             let until = first_end.unwrap_or(now.mono);
-            return Some(Wait { keys: changed.to_vec(), until });
+            return Some(Wait { keys: changed.to_vec(), until, is_for: WaitFor::Keys });
         }
         let until = tablet.leases.await_untracked(changed, now.mono, &self.config)?;
         out.push(Command::Note(Note::Step("untracked")));
-        Some(Wait { keys: changed.to_vec(), until })
+        Some(Wait { keys: changed.to_vec(), until, is_for: WaitFor::Keys })
     }
 
     /// Whether sessions are asked what they have open, and will have answered in a moment.
@@ -88,7 +100,33 @@ impl MetaServer {
         let open_state_queries = tablet.opens.due(now.mono, &self.config);
         self.send_open_state_queries(start, open_state_queries, out);
         let keys = doubtful.iter().map(|(_, node)| LeaseKey::File(*node)).collect();
-        asked.then(|| Wait { keys, until: now.mono.after(WORD_TIMEOUT) })
+        asked.then(|| Wait { keys, until: now.mono.after(WORD_TIMEOUT), is_for: WaitFor::Word })
+    }
+
+    /// Whether somebody who came before waits for one of these keys and could go on now: then it goes first.
+    pub(crate) fn lets_pass(&mut self, now: Now, job: &Job, changed: &[LeaseKey]) -> Option<Wait> {
+        if !matches!(job.work, JobWork::Request(..)) || self.config.planted(Mutant::LatecomerFirst) {
+            return None;
+        }
+        let passed = self.passed_by(now, job, changed);
+        if passed.is_empty() {
+            return None;
+        }
+        self.ready.extend(passed);
+        Some(Wait { keys: changed.to_vec(), until: now.mono, is_for: WaitFor::Turn })
+    }
+
+    /// Who would wait longer although he came before this request, if it were carried out: those who wait for
+    /// a key that it changes, and for nothing that others have.
+    pub(crate) fn passed_by(&self, now: Now, job: &Job, changed: &[LeaseKey]) -> Vec<JobId> {
+        let Some(tablet) = self.tablets.get(&job.tablet) else { return Vec::new() };
+        let place = job.parked.map_or(job.id, |(_, place)| place);
+        let could_go_on = |(other, keys): &(JobId, &[LeaseKey])| {
+            let session = self.jobs.get(*other).and_then(Job::session);
+            tablet.leases.is_free(keys, session, now.mono)
+        };
+        let before = tablet.leases.parked.before(changed, place);
+        before.into_iter().filter(could_go_on).map(|(other, _)| other).collect()
     }
 
     // --- requests that wait for clients ---
@@ -111,10 +149,14 @@ impl MetaServer {
         // Another job: what is on its way for this one would be taken for what it asks next.
         job.id = JobId(self.next_job);
         self.next_job += 1;
+        if wait.is_for == WaitFor::Turn {
+            self.ready.push_back(job.id);
+        }
         let until = wait.until.min(last).max(now.mono.after(LOOK_AGAIN_MIN));
         self.next_parked = Some(self.next_parked.map_or(until, |next| next.min(until)));
         if let Some(tablet) = self.tablets.get_mut(&job.tablet) {
-            tablet.leases.parked.park((place, job.id), wait.keys, until);
+            let is_for_word = wait.is_for == WaitFor::Word;
+            tablet.leases.parked.park((place, job.id), wait.keys, is_for_word, until);
         }
         self.jobs.insert(job);
     }

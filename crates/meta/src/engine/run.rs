@@ -4,7 +4,7 @@ use crate::chunks::AGAIN_AFTER;
 use crate::decide::{self, Decided, JobWork, SessionEnd};
 use crate::disk_space::Headroom;
 use crate::engine::job::Job;
-use crate::engine::leasing::Wait;
+use crate::engine::leasing::{Wait, WaitFor};
 use crate::engine::machine::MetaServer;
 use crate::engine::space::Lack;
 use crate::engine::upkeep;
@@ -190,7 +190,12 @@ impl MetaServer {
             Err(Stop::Delegated(directory)) => {
                 self.call_back(now, job.tablet, directory, out);
                 let until = now.mono.after(CALLED_BACK_AGAIN);
-                self.park(now, job, Wait { keys: vec![LeaseKey::Delegation(directory)], until }, out)
+                self.park(
+                    now,
+                    job,
+                    Wait { keys: vec![LeaseKey::Delegation(directory)], until, is_for: WaitFor::Word },
+                    out,
+                )
             }
         }
     }
@@ -228,6 +233,9 @@ impl MetaServer {
         if let Some(wait) = self.asks_who_has_open(now, job.tablet, &effects.doubtful, out) {
             return self.park(now, job, wait, out);
         }
+        if let Some(wait) = self.lets_pass(now, &job, &reserved) {
+            return self.park(now, job, wait, out);
+        }
         self.answer(now, job, decided, effects, true, out);
     }
 
@@ -241,6 +249,14 @@ impl MetaServer {
         out: &mut Vec<Command>,
     ) {
         let start = job.tablet;
+        // Simulations look whether first come is first served, by whatever way a decision gets here.
+        if cfg!(debug_assertions)
+            && commit
+            && matches!(job.work, JobWork::Request(..))
+            && !self.passed_by(now, &job, &effects.changed).is_empty()
+        {
+            out.push(Command::Note(Note::Overtaken));
+        }
         if let (true, Some(tablet)) = (commit, self.tablets.get_mut(&start)) {
             let may_be_called_off = matches!(job.work, JobWork::Prepare { .. });
             tablet.leases.changed(&effects.changed, job.session(), may_be_called_off);

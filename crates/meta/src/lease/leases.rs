@@ -292,6 +292,13 @@ impl LeaseTable {
         last
     }
 
+    /// Whether nobody but `requester` may use one of the keys, and nothing is said to end soon.
+    pub fn is_free(&self, keys: &[LeaseKey], requester: Option<SessionId>, now: Mono) -> bool {
+        let entries = || keys.iter().filter_map(|key| self.entries.get(key));
+        let untracked = entries().any(|entry| entry.untracked_until.is_some_and(|until| until > now));
+        !untracked && self.holders(keys, requester, now).is_empty()
+    }
+
     /// Whether a session has a lease on a key.
     pub fn has_leased(&self, key: LeaseKey, session: SessionId, now: Mono) -> bool {
         let holders = self.entries.get(&key).into_iter().flat_map(|entry| &entry.holders);

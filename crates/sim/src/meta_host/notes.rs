@@ -71,6 +71,10 @@ impl MetaHost {
                 self.machine = None;
             }
             Note::Headroom(_) | Note::Taken(..) => {}
+            Note::Overtaken => {
+                let what = format!("{} carries a request out before one that has waited longer", self.server);
+                ledger.blame(world, Promise::FirstServed, what);
+            }
             Note::DamagedStore(what) => {
                 world.counts.add("meta: met a record that cannot be read");
                 if world.copies == 1 {
