@@ -16,11 +16,12 @@ mod worker;
 pub use phase::Group;
 pub use worker::{TreeWorker, run as run_worker};
 
+use self::archive::{Archive, Shape};
 use super::machine::{Identity, Removed};
 use crate::failure::Usage;
 use anyhow::{Context, Result, bail};
 use bearing_env::random_u64;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use phase::Drop;
 use results::Results;
 use std::fs;
@@ -59,9 +60,12 @@ pub struct Tree {
     /// Files, and directories, in each phase; divided between the processes
     #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub files: u32,
-    /// Files in the archive that tar unpacks
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub small_files: u32,
+    /// What the archive that tar unpacks is like
+    #[arg(long, value_enum, default_value_t = Shape::Hundred)]
+    pub shape: Shape,
+    /// Files in it [default: 10000; of photos 250, of imagenet 2600]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub small_files: Option<u32>,
     /// Files in the repository that git clones
     #[arg(long, value_name = "N", default_value_t = 1_500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub clone_files: u32,
@@ -103,7 +107,8 @@ pub fn run(flags: &Tree) -> Result<()> {
     fs::create_dir(&scratch).with_context(|| format!("make {}", scratch.display()))?;
     let _scratch_removed = Removed(scratch.clone());
     let archive = scratch.join("small.tar");
-    archive::write(&archive, flags.small_files)?;
+    let tree = Archive::new(flags.shape, flags.small_files.unwrap_or(flags.shape.files()));
+    tree.write(&archive)?;
     let repository = wanted(flags, Group::Git).then(|| repository_in(&scratch, flags)).transpose()?.flatten();
     let name = format!("bearing-bench-{:016x}", random_u64());
     let own = path.join(&name);
@@ -114,8 +119,9 @@ pub fn run(flags: &Tree) -> Result<()> {
         need_same(&own, also)?;
     }
     let mut results = Results::new(Identity::read(), flags.name.clone().unwrap_or_else(|| kind_of(&path)));
-    describe(flags, &path, repository.is_some(), &mut results);
-    let place = Place { own, also, archive, repository };
+    describe(flags, (&path, &tree), repository.is_some(), &mut results);
+    let (small_files, small_bytes) = (tree.files(), tree.bytes());
+    let place = Place { own, also, archive, small_files, small_bytes, repository };
     for repetition in 1..=flags.repetitions {
         for processes in &flags.processes {
             place.repetition(flags, repetition, *processes, &interrupt, &mut results)?;
@@ -143,6 +149,9 @@ struct Place {
     own: PathBuf,
     also: Option<PathBuf>,
     archive: PathBuf,
+    /// Files in it, and their bytes.
+    small_files: u32,
+    small_bytes: u64,
     /// What is cloned; none without git.
     repository: Option<PathBuf>,
 }
@@ -167,7 +176,8 @@ impl Place {
             let sizes = Sizes {
                 count: (flags.files / processes).max(1),
                 bytes: (flags.bytes / u64::from(processes)).max(1),
-                small_files: flags.small_files,
+                small_files: self.small_files,
+                small_bytes: self.small_bytes,
                 archive: self.archive.clone(),
                 clone_files: flags.clone_files,
                 repository: self.repository.clone(),
@@ -298,7 +308,7 @@ fn by_table(path: &Path) -> Option<String> {
     line.split_once(" - ")?.1.split(' ').next().map(str::to_owned)
 }
 
-fn describe(flags: &Tree, path: &Path, has_git: bool, results: &mut Results) {
+fn describe(flags: &Tree, (path, tree): (&Path, &Archive), has_git: bool, results: &mut Results) {
     results.note("path", path.display().to_string());
     let drain = match &flags.also {
         Some(also) => format!(
@@ -323,10 +333,12 @@ fn describe(flags: &Tree, path: &Path, has_git: bool, results: &mut Results) {
     results.note(
         "sizes",
         format!(
-            "{} files and directories, divided between the processes; {} small files, {} bytes; {}; {} bytes in the big file, divided, synced at the end of the write",
+            "{} files and directories, divided between the processes; {} small files in {} directories ({}), {} bytes; {}; {} bytes in the big file, divided, synced at the end of the write",
             flags.files,
-            flags.small_files,
-            archive::bytes_of(flags.small_files),
+            tree.files(),
+            tree.directories(),
+            flags.shape.to_possible_value().expect("no shape is hidden").get_name(),
+            tree.bytes(),
             cloned,
             flags.bytes
         ),

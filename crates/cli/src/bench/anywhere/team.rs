@@ -20,6 +20,7 @@ pub struct Sizes {
     pub bytes: u64,
     /// Files in the archive.
     pub small_files: u32,
+    pub small_bytes: u64,
     /// The archive.
     pub archive: PathBuf,
     /// Files in the repository that is cloned.
@@ -126,6 +127,7 @@ impl Team {
             }
             command.args(["--count", &sizes.count.to_string(), "--bytes", &sizes.bytes.to_string()]);
             command.args(["--small-files", &sizes.small_files.to_string()]);
+            command.args(["--small-bytes", &sizes.small_bytes.to_string()]);
             command.arg("--archive").arg(&sizes.archive);
             command.args(["--clone-files", &sizes.clone_files.to_string()]);
             if let Some(repository) = &sizes.repository {

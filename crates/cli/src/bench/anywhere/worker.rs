@@ -6,7 +6,7 @@
 
 use super::look::{Expected, walk};
 use super::phase::Phase;
-use super::{archive, repository};
+use super::repository;
 use anyhow::{Context, Result, bail};
 use bearing_env::Clock;
 use clap::Args;
@@ -34,6 +34,9 @@ pub struct TreeWorker {
     /// Files in the archive.
     #[arg(long)]
     pub small_files: u32,
+    /// Their bytes.
+    #[arg(long)]
+    pub small_bytes: u64,
     /// The archive.
     #[arg(long)]
     pub archive: PathBuf,
@@ -191,10 +194,7 @@ fn expected(flags: &TreeWorker, phase: Phase) -> Result<Expected> {
         Phase::Mkdir => names("dir.", flags.count),
         Phase::RenameDir => names("renamed-dir.", flags.count),
         Phase::Remove | Phase::Rmdir | Phase::RmR => names("", 0),
-        Phase::Untar => Expected::Tree {
-            files: u64::from(flags.small_files),
-            bytes: archive::bytes_of(flags.small_files),
-        },
+        Phase::Untar => Expected::Tree { files: u64::from(flags.small_files), bytes: flags.small_bytes },
         Phase::GitClone => {
             // What git keeps for itself depends on its version: it is counted here, where it is a handful of
             // files.
