@@ -353,13 +353,16 @@ impl MetaServer {
             return;
         };
         let word = Word { session, finished_below: open_state.finished_below, open: &open_state.open };
-        let forget_holders = tablet.opens.open_state(word, open_state.number, now.mono, &self.config);
+        let number = open_state.number;
+        let Some(forget_holders) = tablet.opens.open_state(word, number, now.mono, &self.config) else {
+            return;
+        };
         // Somebody may wait for the answer about more files than fit into one.
         let next = tablet.opens.due(now.mono, &self.config);
         self.send_open_state_queries(start, next, out);
         self.forget_holders(now, start, session, forget_holders);
         if let Some(tablet) = self.tablets.get(&start) {
-            self.ready.extend(tablet.leases.parked.all());
+            self.ready.extend(tablet.leases.parked.on_words());
         }
     }
 

@@ -314,15 +314,13 @@ impl OpenTable {
         wishes
     }
 
-    /// An open-state query is answered. Gives the orphans that this session does not keep open.
-    pub fn open_state(&mut self, word: Word, number: u64, now: Mono, config: &Config) -> Vec<NodeId> {
-        let Some(opener) = self.sessions.get_mut(&word.session) else { return Vec::new() };
-        let Some(open_state_query) =
-            opener.open_state_query.take_if(|open_state_query| open_state_query.number == number)
-        else {
-            return Vec::new();
-        };
-        match open_state_query.about {
+    /// An open-state query is answered. Gives the orphans that this session does not keep open; nothing if
+    /// nobody has asked this.
+    pub fn open_state(&mut self, word: Word, number: u64, now: Mono, config: &Config) -> Option<Vec<NodeId>> {
+        let opener = self.sessions.get_mut(&word.session)?;
+        let open_state_query =
+            opener.open_state_query.take_if(|open_state_query| open_state_query.number == number)?;
+        let orphans = match open_state_query.about {
             About::Everything => {
                 self.hear_of_everything(word, now, config);
                 Vec::new()
@@ -334,7 +332,8 @@ impl OpenTable {
                 let asked: Vec<NodeId> = nodes.into_iter().filter(asked).collect();
                 self.hear(word, &asked, now, config)
             }
-        }
+        };
+        Some(orphans)
     }
 
     /// A recall of these files is answered: their leases are gone, and while it ran none were given. Gives

@@ -71,6 +71,13 @@ impl Parked {
         waiting.map(|(job, waiting)| (job, &waiting.keys[..])).collect()
     }
 
+    /// Those who wait for a client to say something, in the same order.
+    pub fn on_words(&self) -> Vec<JobId> {
+        let waiting = self.waiting.iter().filter(|(_, waiting)| waiting.is_for_word);
+        let jobs: BTreeSet<_> = waiting.map(|(job, waiting)| (waiting.place, *job)).collect();
+        jobs.into_iter().map(|(_, job)| job).collect()
+    }
+
     /// All who wait, in the same order.
     pub fn all(&self) -> Vec<JobId> {
         let jobs: BTreeSet<_> = self.waiting.iter().map(|(job, waiting)| (waiting.place, *job)).collect();

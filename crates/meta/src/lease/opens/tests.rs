@@ -85,7 +85,12 @@ fn a_file_is_asked_about_after_its_lease_and_again_until_there_is_an_answer() {
     assert_eq!((first.session, &first.nodes[..]), (A, &[FILE][..]));
     assert!(table.due(at(1099), &config).is_empty());
     assert_eq!(open_state_query(&mut table, at(1100), &config), first);
-    assert!(table.open_state(word(A, 6, &[]), first.number, at(1101), &config).is_empty());
+    assert_eq!(table.open_state(word(A, 6, &[]), first.number, at(1101), &config), Some(Vec::new()));
+    assert_eq!(
+        table.open_state(word(A, 6, &[]), first.number, at(1102), &config),
+        None,
+        "nobody has asked again"
+    );
     assert_eq!(openers(&table, FILE), []);
     assert!(table.due(at(100_000), &config).is_empty());
 }
