@@ -87,7 +87,8 @@ impl State {
         if asked.whole {
             self.delegations.resume(handle.node);
             self.take_directory_lent(asked, tablet, stamp);
-        } else if self.delegations.show_again(asked.view, tablet, now) {
+        } else if let Some(known) = self.delegations.show_again(asked.view, tablet, now) {
+            self.invalidate(known);
             self.drop_leases(&[LeaseKey::Content(handle.node)]);
             self.io.counters.shown_again += 1;
         } else {
@@ -339,7 +340,7 @@ impl Context {
         self.windowed(GIVEN_BACK_AT_ONCE, given.collect()).await;
     }
 
-    async fn let_others_in(&self, tablet: Block, directories: Vec<NodeId>) {
+    pub(super) async fn let_others_in(&self, tablet: Block, directories: Vec<NodeId>) {
         let begun = self.with(|state| {
             let incarnation = state.delegations.lent(tablet)?.incarnation();
             let mut kernel = Vec::new();
@@ -359,18 +360,6 @@ impl Context {
             self.give_back((tablet, incarnation), &directories, kept_until).await;
         }
         self.with(|state| state.delegations.drains -= 1);
-    }
-
-    /// If too much is held, large directories are not held whole any more; if that is not enough, what was
-    /// not used for longest is given back.
-    pub(super) fn hold_fewer(&self) {
-        self.with(State::thin);
-        for (tablet, directories) in
-            self.with(|state| state.delegations.beyond(state.io.config.delegated_entries_max))
-        {
-            let context = self.clone();
-            self.with(|state| state.spawn(async move { context.let_others_in(tablet, directories).await }));
-        }
     }
 
     /// Makes what was written to files that were made here part of them, as steps.

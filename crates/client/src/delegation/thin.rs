@@ -15,13 +15,17 @@ use bearing_proto::grant::Grant;
 use bearing_types::{Code, Credentials, FileType, Name, NameHash, NodeId};
 use std::collections::BTreeSet;
 
+/// Entries that are let go of at once.
+const GO_AT_ONCE: usize = 4096;
 /// How often a refused grant is fetched again for one name.
 const GRANT_TRIES: u32 = 16;
 
 impl State {
-    /// Lets go of what is settled in large directories, if too much is held.
-    pub(super) fn thin(&mut self) {
-        for directory in self.delegations.to_thin(self.io.config.delegated_entries_max) {
+    /// Lets go of some of what is settled in large directories, if too much is held. Gives what the kernel
+    /// may know of it; `None`: nothing more goes.
+    fn thin_some(&mut self) -> Option<Vec<Invalidation>> {
+        let most = self.io.config.delegated_entries_max;
+        for directory in self.delegations.to_thin(most - most / 8) {
             let Some(image) = self.delegations.directory(directory) else { continue };
             let stays = |node: &NodeId, file_type| match file_type {
                 FileType::Directory => self.delegations.concerns(*node),
@@ -31,7 +35,11 @@ impl State {
             let staying = entries.map(|entry| (entry.node.node, entry.file_type));
             let staying: BTreeSet<NodeId> =
                 staying.filter(|(node, file_type)| stays(node, *file_type)).map(|(node, _)| node).collect();
-            let gone = self.delegations.thin(directory, |entry| !staying.contains(&entry.node.node));
+            let gone =
+                self.delegations.thin(directory, GO_AT_ONCE, |entry| !staying.contains(&entry.node.node));
+            if gone.is_empty() {
+                continue;
+            }
             self.io.counters.thinned += 1;
             self.io.counters.entries_let_go += gone.len() as u64;
             let mut kernel = Vec::with_capacity(2 * gone.len());
@@ -41,9 +49,10 @@ impl State {
                 kernel.push(Invalidation::Node { node });
                 kernel.push(Invalidation::Entry { directory, name: entry.name });
             }
-            self.invalidate(kernel);
             self.io.step("delegated directory thinned");
+            return Some(kernel);
         }
+        None
     }
 
     pub(super) fn unknown<T>(&self, directory: NodeId, name: &Name, who: &Credentials) -> Local<T> {
@@ -58,8 +67,12 @@ impl State {
 
     /// What admits to a large directory of ours at its home, and the epoch of what is known of it.
     fn thinned(&self, directory: NodeId) -> Option<(Option<Grant>, u64)> {
-        let thinned = self.delegations.directory(directory)?.thinned.as_ref()?;
-        let lives = |grant: &Grant| self.io.signature_lives(grant.body.expires);
+        let image = self.delegations.directory(directory)?;
+        let thinned = image.thinned.as_ref()?;
+        // One from before a chmod that was decided here would have its home go by that.
+        let lives = |grant: &Grant| {
+            self.io.signature_lives(grant.body.expires) && grant.body.access == image.body.access
+        };
         Some((thinned.grant.clone().filter(lives), thinned.epoch))
     }
 
@@ -116,6 +129,34 @@ impl State {
 }
 
 impl Context {
+    /// If too much is held, large directories are not held whole any more; if that is not enough, what was
+    /// not used for longest is given back.
+    pub(super) fn hold_fewer(&self) {
+        let context = self.clone();
+        self.with(|state| {
+            let most = state.io.config.delegated_entries_max;
+            if state.delegations.begin_holding_fewer(most) {
+                state.spawn(context.let_go());
+            }
+        });
+    }
+
+    async fn let_go(self) {
+        let thin = |state: &mut State| {
+            let kernel = state.thin_some()?;
+            Some(state.invalidate_and_tell(kernel))
+        };
+        // Recalls wait until the kernel has forgotten, so not all goes at once.
+        while let Some(forgotten) = self.with(thin) {
+            forgotten.await;
+        }
+        let beyond = |state: &mut State| state.delegations.beyond(state.io.config.delegated_entries_max);
+        for (tablet, directories) in self.with(beyond) {
+            self.let_others_in(tablet, directories).await;
+        }
+        self.with(|state| state.delegations.end_holding_fewer());
+    }
+
     /// Asks what a name leads to that is not at hand. Then it is, if nothing came between.
     pub(super) async fn learn(&self, unknown: &Unknown) -> Result<(), Code> {
         let Unknown { directory, name, who } = unknown;

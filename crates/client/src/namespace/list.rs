@@ -4,7 +4,7 @@ use super::grants::{Freshness, Grants};
 use crate::context::{Context, State};
 use crate::operation::{Answer, ListPart, Listed};
 use crate::state::lease::{Directory, Stamp};
-use bearing_proto::client::{Body, Call, Handle, ListedEntry};
+use bearing_proto::client::{Body, Call, Detail, Handle, ListedEntry};
 use bearing_types::{Code, Cookie, Credentials, NameHash};
 
 impl Context {
@@ -67,6 +67,11 @@ impl Context {
         };
         let position = grant.body.seat.position_of(after.hash());
         let count_max = self.with(|state| count_max.min(state.io.config.list_page));
+        // What is said of a large directory of ours would not be leased.
+        let detail = match detail {
+            Detail::Lookups if large.is_some() => Detail::Names,
+            detail => detail,
+        };
         let call = Call::List { grant, who: who.clone(), after, count_max, detail };
         let answered = self.call(position, call).await?;
         self.with(|state| {

@@ -3,7 +3,7 @@
 use super::delegation::*;
 use super::world::*;
 use crate::*;
-use bearing_proto::client::{Body, Call, Detail, Handle, LeaseMs, ListedEntry, Request};
+use bearing_proto::client::{AttributeChange, Body, Call, Detail, Handle, LeaseMs, ListedEntry, Request};
 use bearing_proto::delegation::{DelegationView, LentDirectory, LentIds};
 use bearing_proto::keys::Key;
 use bearing_types::*;
@@ -40,6 +40,19 @@ fn renew(world: &mut World) {
     world.sent.retain(|sent| matches!(sent.request().call, Call::Delegated { .. }));
     let batch = world.take_request();
     done(world, &batch);
+    forget(world);
+}
+
+/// The kernel forgets all that it is told to.
+fn forget(world: &mut World) -> Vec<Invalidation> {
+    let mut all = Vec::new();
+    while !world.invalidations.is_empty() {
+        for (number, what) in std::mem::take(&mut world.invalidations) {
+            all.extend(what);
+            world.step(Event::Invalidated(number));
+        }
+    }
+    all
 }
 
 /// What is asked next, but for what admits to the root.
@@ -155,8 +168,11 @@ fn what_was_left_to_its_home_for_a_while_is_decided_in_again_without_being_shown
     let mut world = thinned(20);
     let unlink =
         |text: &str| Operation::Unlink { directory: root(), name: name(text), who: Credentials::ROOT };
+    let ticket = world.start(lookup("link-9"));
+    tell(&mut world, false, Ok(entry(link(9), 20_000)));
+    world.found(ticket);
     let ticket = world.start(unlink("link-8"));
-    tell(&mut world, false, Ok(entry(link(8), 20_000)));
+    tell(&mut world, true, Ok(entry(link(8), 20_000)));
     // Its node is not ours, so its home decides.
     let asked = next(&mut world);
     assert!(matches!(asked.call, Call::Lookup { .. }), "{asked:?}");
@@ -178,10 +194,38 @@ fn what_was_left_to_its_home_for_a_while_is_decided_in_again_without_being_shown
     let lent = DelegationView { directories, lease: LeaseMs(10_000), ids, now: Wall(1) };
     world.reply_done(&asked, Ok(Body::Delegation(Box::new(lent))));
     assert_eq!(world.client.counters().shown_again, 1);
+    let known = forget(&mut world);
+    assert!(
+        known.contains(&Invalidation::Node { node: link(9).node }),
+        "nobody could name it later: {known:?}"
+    );
     let ticket = world.start(make("new"));
     world.found(ticket);
     // What its home made meanwhile is not taken for new.
     let ticket = world.start(make("by-home"));
     tell(&mut world, true, Ok(entry(file(77, "by-home"), 20_000)));
     assert_eq!(world.result(ticket), Err(Code::Exists));
+}
+
+#[test]
+fn a_grant_from_before_a_chmod_here_is_not_shown_again() {
+    let mut world = thinned(20);
+    let ticket = world.start(lookup("link-1"));
+    tell(&mut world, false, Ok(entry(link(1), 20_000)));
+    world.found(ticket);
+    let mode = Some(Mode::new(0o711));
+    let change = AttributeChange { mode, ..AttributeChange::default() };
+    let (node, file_type, who) = (root(), FileType::Directory, Credentials::ROOT);
+    world.start(Operation::SetAttributes { node, file_type, who, change, file: None });
+    settle(&mut world);
+    let ticket = world.start(lookup("link-2"));
+    let asked = world.take_request();
+    assert!(matches!(asked.call, Call::Directory { .. }), "{asked:?}");
+    let mut view = root_view(20_000);
+    view.grant.body.access.mode = Mode::new(0o711);
+    world.reply_done(&asked, Ok(Body::Directory(Box::new(view))));
+    let asked = world.take_request();
+    assert!(matches!(asked.call, Call::Lookup { .. }), "{asked:?}");
+    world.reply_done(&asked, Ok(entry(link(2), 20_000)));
+    world.found(ticket);
 }

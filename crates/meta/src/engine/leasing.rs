@@ -49,8 +49,8 @@ pub(crate) enum WaitFor {
     Keys,
     /// A client says something else: that keys are free tells nothing.
     Word,
-    /// Others run first, now.
-    Turn,
+    /// So many others run first, now.
+    Turn(usize),
 }
 
 impl MetaServer {
@@ -112,8 +112,11 @@ impl MetaServer {
         if passed.is_empty() {
             return None;
         }
-        self.ready.extend(passed);
-        Some(Wait { keys: changed.to_vec(), until: now.mono, is_for: WaitFor::Turn })
+        // In front, in their order, and then this one: who runs out of order would let all others pass
+        // again.
+        let is_for = WaitFor::Turn(passed.len());
+        passed.into_iter().rev().for_each(|job| self.ready.push_front(job));
+        Some(Wait { keys: changed.to_vec(), until: now.mono, is_for })
     }
 
     /// Who would wait longer although he came before this request, if it were carried out: those who wait for
@@ -149,8 +152,8 @@ impl MetaServer {
         // Another job: what is on its way for this one would be taken for what it asks next.
         job.id = JobId(self.next_job);
         self.next_job += 1;
-        if wait.is_for == WaitFor::Turn {
-            self.ready.push_back(job.id);
+        if let WaitFor::Turn(others) = wait.is_for {
+            self.ready.insert(others.min(self.ready.len()), job.id);
         }
         let until = wait.until.min(last).max(now.mono.after(LOOK_AGAIN_MIN));
         self.next_parked = Some(self.next_parked.map_or(until, |next| next.min(until)));

@@ -294,9 +294,17 @@ impl LeaseTable {
 
     /// Whether nobody but `requester` may use one of the keys, and nothing is said to end soon.
     pub fn is_free(&self, keys: &[LeaseKey], requester: Option<SessionId>, now: Mono) -> bool {
-        let entries = || keys.iter().filter_map(|key| self.entries.get(key));
-        let untracked = entries().any(|entry| entry.untracked_until.is_some_and(|until| until > now));
-        !untracked && self.holders(keys, requester, now).is_empty()
+        let holds = |(session, until): &(SessionId, Mono)| {
+            Some(*session) != requester && *until > now && !self.over.contains_key(session)
+        };
+        let is_held = |entry: &LeaseEntry| {
+            entry.untracked_until.is_some_and(|until| until > now) || entry.holders.iter().any(holds)
+        };
+        let held = keys.iter().filter_map(|key| self.entries.get(key)).any(is_held);
+        let inherits = |(session, (reach, until)): (&SessionId, &(Reach, Mono))| {
+            Some(*session) != requester && *until > now && keys.iter().any(|key| reach.may_hold(key))
+        };
+        !held && !self.inherited.iter().any(inherits)
     }
 
     /// Whether a session has a lease on a key.

@@ -48,6 +48,8 @@ pub(crate) struct Delegations {
     renewed: BTreeSet<Block>,
     /// See [`Thinned::epoch`](super::image::Thinned::epoch).
     epochs: u64,
+    /// Somebody lets go of what is too much.
+    holds_fewer: bool,
 }
 
 /// What came of losing all that a tablet lends.
@@ -66,12 +68,16 @@ struct Kept {
     until: Mono,
 }
 
+/// With so many entries its home may not show a directory again that was left to it: its names are kept.
+const FILTERED_MIN: usize = 8192;
 /// Where too much is held, a directory that has more than this share of it is not held whole.
 const LARGE_SHARE: usize = 16;
 
-/// What a directory takes of the room for entries: it is something to hold, too.
-fn size(image: &LocalDirectory) -> usize {
-    1 + image.entries.len()
+/// What a directory takes of so much room for entries: it is something to hold, too. A filter takes as much
+/// as the fewest entries of which there is one.
+fn size(image: &LocalDirectory, entries_max: usize) -> usize {
+    let thinned = image.thinned.as_ref().map_or(0, |thinned| entries_max / LARGE_SHARE + thinned.absent());
+    1 + image.entries.len() + thinned
 }
 
 /// A directory in which nothing was decided for so long is not being worked on.
@@ -103,6 +109,7 @@ impl Delegations {
             new_fences: Vec::new(),
             renewed: BTreeSet::new(),
             epochs: 0,
+            holds_fewer: false,
         }
     }
 
@@ -178,51 +185,65 @@ impl Delegations {
         found
     }
 
+    /// Whether more is held than there is room for, and nobody lets go of it yet: somebody does from now on.
+    pub fn begin_holding_fewer(&mut self, entries_max: usize) -> bool {
+        let begins = !self.holds_fewer && self.held(entries_max) > entries_max;
+        self.holds_fewer |= begins;
+        begins
+    }
+
+    /// It is done.
+    pub fn end_holding_fewer(&mut self) {
+        self.holds_fewer = false;
+    }
+
     /// Directories that stay as they are for now.
     fn staying(&self) -> impl Iterator<Item = (&NodeId, &LocalDirectory)> {
         self.directories.iter().filter(|(node, image)| !image.draining && !self.is_moving(**node))
     }
 
     /// What these take of the room for entries.
-    fn held(&self) -> usize {
-        self.staying().map(|(_, image)| size(image)).sum()
+    fn held(&self, entries_max: usize) -> usize {
+        self.staying().map(|(_, image)| size(image, entries_max)).sum()
     }
 
     /// If more entries than these are held: large directories, which are not held whole from now on.
     pub fn to_thin(&self, entries_max: usize) -> Vec<NodeId> {
-        if self.held() <= entries_max {
+        if self.held(entries_max) <= entries_max {
             return Vec::new();
         }
-        let large =
-            self.staying().filter(|(_, image)| image.entries.len() > (entries_max / LARGE_SHARE).max(1));
+        let large = (entries_max / LARGE_SHARE).max(1);
+        let large = self.staying().filter(|(_, image)| image.entries.len() + image.absent() > large);
         large.map(|(node, _)| *node).collect()
     }
 
-    /// Lets go of entries of a directory of which everything is done that was decided: those of nodes that
-    /// may go. Gives them.
-    pub fn thin(&mut self, directory: NodeId, may_go: impl Fn(&LocalEntry) -> bool) -> Vec<LocalEntry> {
+    /// Lets go of entries of a directory of which everything is done that was decided: at most so many, of
+    /// nodes that may go. Gives them.
+    pub fn thin(
+        &mut self,
+        directory: NodeId,
+        count_max: usize,
+        may_go: impl Fn(&LocalEntry) -> bool,
+    ) -> Vec<LocalEntry> {
         self.epochs += 1;
         let Some(image) = self.directories.get_mut(&directory) else { return Vec::new() };
         let Some(lent) = self.tablets.get(&image.tablet) else { return Vec::new() };
         let (names, nodes) = lent.named_by_steps(directory);
         let may_go = |entry: &LocalEntry| !nodes.contains(&entry.node.node) && may_go(entry);
-        image.thin(self.epochs, may_go, |name| !names.contains(name))
+        image.thin((self.epochs, count_max), may_go, |name| !names.contains(name))
     }
 
-    /// A large directory that was left to its home for a while is ours again. Whether it can be: what is in
-    /// it was not shown.
-    pub fn show_again(&mut self, view: DirectoryView, tablet: Block, now: Mono) -> bool {
+    /// A large directory that was left to its home for a while is ours again, if it can be: what is in it was
+    /// not shown. Gives what the kernel may know of it.
+    pub fn show_again(&mut self, view: DirectoryView, tablet: Block, now: Mono) -> Option<Vec<Invalidation>> {
         let directory = view.node.node.node;
-        let is_known = |image: &LocalDirectory| image.tablet == tablet && image.thinned.is_some();
-        if !self.suspended.get(&directory).is_some_and(is_known) {
-            return false;
-        }
+        let is_known = |image: &&mut LocalDirectory| image.tablet == tablet && image.thinned.is_some();
+        self.suspended.get_mut(&directory).filter(is_known)?;
         self.epochs += 1;
-        if let Some(mut image) = self.suspended.remove(&directory) {
-            image.shown_again(view, self.epochs, now);
-            self.directories.insert(directory, image);
-        }
-        true
+        let mut image = self.suspended.remove(&directory)?;
+        let known = image.shown_again(view, self.epochs, now);
+        self.directories.insert(directory, image);
+        Some(known)
     }
 
     /// Whether a directory is suspended that its home would not show whole.
@@ -240,7 +261,7 @@ impl Delegations {
     /// If more entries than these are held: directories to give back so that it is an eighth less, those
     /// first in which nothing was decided for longest.
     pub fn beyond(&self, entries_max: usize) -> BTreeMap<Block, Vec<NodeId>> {
-        let held = self.held();
+        let held = self.held(entries_max);
         let mut chosen: BTreeMap<Block, Vec<NodeId>> = BTreeMap::new();
         if held <= entries_max {
             return chosen;
@@ -252,7 +273,7 @@ impl Delegations {
             if left == 0 {
                 break;
             }
-            left = left.saturating_sub(size(image));
+            left = left.saturating_sub(size(image, entries_max));
             chosen.entry(image.tablet).or_default().push(*node);
         }
         chosen
@@ -485,8 +506,12 @@ impl Delegations {
 
     /// The home of a directory of ours decides in it from now on. Whether it was ours.
     pub fn suspend(&mut self, directory: NodeId) -> bool {
-        let image = self.directories.remove(&directory);
-        image.map(|image| self.suspended.insert(directory, image)).is_some()
+        let Some(mut image) = self.directories.remove(&directory) else { return false };
+        if image.entries.len() >= FILTERED_MIN {
+            image.filter_names(self.epochs);
+        }
+        self.suspended.insert(directory, image);
+        true
     }
 
     /// Begins to give back those of a tablet's directories that are suspended, and says which.

@@ -44,6 +44,13 @@ pub(crate) struct Thinned {
     pub epoch: u64,
 }
 
+impl Thinned {
+    /// How many names are known not to be in it.
+    pub fn absent(&self) -> usize {
+        self.absent.len()
+    }
+}
+
 /// The filter of a large directory: 2 MiB, whatever is in it. One of 1,000,000 new names is asked for in vain
 /// in 400, with 4,000,000 one in six.
 const NAMES: Shape = Shape { bits: 1 << 24, hashes: 4, seed: 0x7468_696e };
@@ -98,28 +105,40 @@ impl LocalDirectory {
         self.entries.is_empty() && (self.thinned.is_none() || rules::entries_of(&self.attributes) == 0)
     }
 
-    /// Lets go of entries. Gives them.
+    /// Lets go of entries, at most so many. Gives them.
     pub fn thin(
         &mut self,
-        epoch: u64,
+        (epoch, count_max): (u64, usize),
         may_go: impl Fn(&LocalEntry) -> bool,
         is_settled: impl Fn(&Name) -> bool,
     ) -> Vec<LocalEntry> {
-        let directory = self.handle.node;
         let goes = |(_, entry): &(&Cookie, &LocalEntry)| is_settled(&entry.name) && may_go(entry);
-        let going: Vec<Cookie> = self.entries.iter().filter(goes).map(|(cookie, _)| *cookie).collect();
+        let going = self.entries.iter().filter(goes).map(|(cookie, _)| *cookie);
+        let going: Vec<Cookie> = going.take(count_max).collect();
+        if let Some(thinned) = &mut self.thinned {
+            thinned.epoch = epoch;
+            thinned.absent.retain(|name| !is_settled(name));
+        }
         if going.is_empty() {
             return Vec::new();
         }
-        let entries = &mut self.entries;
-        let thinned = self.thinned.get_or_insert_with(|| {
+        self.filter_names(epoch);
+        going.iter().filter_map(|cookie| self.entries.remove(cookie)).collect()
+    }
+
+    /// From now on a filter knows its names.
+    pub fn filter_names(&mut self, epoch: u64) {
+        let (directory, entries) = (self.handle.node, &self.entries);
+        self.thinned.get_or_insert_with(|| {
             let mut names = Bloom::new(NAMES).expect("a shape within its bounds");
             entries.keys().for_each(|cookie| names.insert(FileKey::of(directory, cookie.hash())));
             Thinned { names, absent: BTreeSet::new(), grant: None, epoch }
         });
-        thinned.epoch = epoch;
-        thinned.absent.retain(|name| !is_settled(name));
-        going.iter().filter_map(|cookie| entries.remove(cookie)).collect()
+    }
+
+    /// How many names are known not to be in it.
+    pub fn absent(&self) -> usize {
+        self.thinned.as_ref().map_or(0, Thinned::absent)
     }
 
     /// A name may be in it from now on, as its home says.
@@ -149,8 +168,9 @@ impl LocalDirectory {
     }
 
     /// Its home decided in it for a while, and we do again: what it is now, and of all that is in it no more
-    /// than that it may be there.
-    pub fn shown_again(&mut self, view: DirectoryView, epoch: u64, now: Mono) {
+    /// than that it may be there. Gives what the kernel may know of that.
+    pub fn shown_again(&mut self, view: DirectoryView, epoch: u64, now: Mono) -> Vec<Invalidation> {
+        let known = self.known_to_kernel().collect();
         self.parent = view.parent;
         self.body = view.grant.body.clone();
         self.attributes = view.node.attributes;
@@ -161,6 +181,7 @@ impl LocalDirectory {
             thinned.absent.clear();
             (thinned.grant, thinned.epoch) = (Some(view.grant), epoch);
         }
+        known
     }
 
     /// The directory and the nodes in it, as the kernel may know them.

@@ -120,7 +120,11 @@ impl Lent {
         if read > self.now(now) {
             self.clock = (read, now);
         }
-        self.ids.push_back((ids, 0));
+        // Every batch shows all of them.
+        let left: u32 = self.ids.iter().map(|(lent, used)| lent.count - used).sum();
+        if left < IDS_LOW {
+            self.ids.push_back((ids, 0));
+        }
     }
 
     pub fn incarnation(&self) -> u64 {

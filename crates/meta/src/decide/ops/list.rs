@@ -164,11 +164,16 @@ fn list_entry(
             attributes = attributes_at_hand(view, &entry);
         }
         Detail::Lookups => {
+            let (given, handed) = (view.given.len(), view.handed.len());
             found = match namespace::entry_view(view, directory, cookie.hash(), &entry) {
                 Ok(shown) => Some(Box::new(shown)),
                 Err(Stop::Need) => return Err(Stop::Need),
                 // Under prepare, or somebody else's: whoever looks it up waits for that.
-                Err(_) => None,
+                Err(_) => {
+                    view.given.truncate(given);
+                    view.handed.truncate(handed);
+                    None
+                }
             };
         }
         Detail::Names | Detail::Attributes => {}
