@@ -69,10 +69,10 @@ pub struct Counters {
     pub grants_refused: u64,
     /// Files opened without asking.
     pub local_opens: u64,
-    /// Times that a delegated directory was too large to be held whole, and entries that were let go of then.
+    /// Times that a delegated directory was too large to be held whole, and entries that were dropped then.
     pub thinned: u64,
     /// See the field before.
-    pub entries_let_go: u64,
+    pub entries_dropped: u64,
     /// Names of such directories that were asked for.
     pub names_learnt: u64,
     /// Times that such a directory, left to its home for a while, was decided in again.

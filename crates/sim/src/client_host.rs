@@ -342,7 +342,7 @@ impl ClientHost {
             ("client: replicas passed over", counters.replicas_passed_over),
             ("client: opened without asking", counters.local_opens),
             ("client: delegated directories not held whole any more", counters.thinned),
-            ("client: entries of those let go of", counters.entries_let_go),
+            ("client: entries of those dropped", counters.entries_dropped),
             ("client: names of those asked for", counters.names_learnt),
             ("client: such directories decided in again", counters.shown_again),
             ("client: late replies", counters.late_replies),

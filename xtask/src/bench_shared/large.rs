@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::run::{Rows, Subject, Work, resident_bytes, timed};
 
-/// What is done to the daemons is over after this time, as far as memory is concerned.
+/// Daemons have stored what they were given, and freed what they can, after this time.
 const CALM: Duration = Duration::from_secs(3);
 
 /// Makes files in one directory, a tenth after the other, and lists it; through the other mount too.

@@ -32,7 +32,7 @@ pub(crate) enum Local<T> {
     NeedIds,
     /// The lease has run out: its owner has to say first whether anything is lent yet.
     Lapsed,
-    /// A name has to be asked for first: it may lead to what was let go of here.
+    /// A name has to be asked for first: it may lead to what was dropped here.
     Unknown(Box<Unknown>),
 }
 

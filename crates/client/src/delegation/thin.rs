@@ -1,5 +1,5 @@
-//! Directories that are too large to be held whole. Entries are let go of when all is done that was decided
-//! of them; a filter of all names says which may be among those. A new name is not in it: it is made without
+//! Directories that are too large to be held whole. Entries are dropped when all is done that was decided of
+//! them; a filter of all names says which may be among those. A new name is not in it: it is made without
 //! asking, however many there are. A name that may be is asked for at the directory's home, which is certain
 //! of it as long as nobody else is let near and nothing of it is on its way; its node is as any other.
 
@@ -15,13 +15,13 @@ use bearing_proto::grant::Grant;
 use bearing_types::{Code, Credentials, FileType, Name, NameHash, NodeId};
 use std::collections::BTreeSet;
 
-/// Entries that are let go of at once.
-const GO_AT_ONCE: usize = 4096;
+/// Entries that are dropped at once.
+const DROPPED_AT_ONCE: usize = 4096;
 /// How often a refused grant is fetched again for one name.
 const GRANT_TRIES: u32 = 16;
 
 impl State {
-    /// Lets go of some of what is settled in large directories, if too much is held. Gives what the kernel
+    /// Drops some of what is settled in large directories, if too much is held. Gives what the kernel
     /// may know of it; `None`: nothing more goes.
     fn thin_some(&mut self) -> Option<Vec<Invalidation>> {
         let most = self.io.config.delegated_entries_max;
@@ -35,13 +35,14 @@ impl State {
             let staying = entries.map(|entry| (entry.node.node, entry.file_type));
             let staying: BTreeSet<NodeId> =
                 staying.filter(|(node, file_type)| stays(node, *file_type)).map(|(node, _)| node).collect();
-            let gone =
-                self.delegations.thin(directory, GO_AT_ONCE, |entry| !staying.contains(&entry.node.node));
+            let gone = self
+                .delegations
+                .thin(directory, DROPPED_AT_ONCE, |entry| !staying.contains(&entry.node.node));
             if gone.is_empty() {
                 continue;
             }
             self.io.counters.thinned += 1;
-            self.io.counters.entries_let_go += gone.len() as u64;
+            self.io.counters.entries_dropped += gone.len() as u64;
             let mut kernel = Vec::with_capacity(2 * gone.len());
             for entry in gone {
                 let node = entry.node.node;
@@ -136,12 +137,12 @@ impl Context {
         self.with(|state| {
             let most = state.io.config.delegated_entries_max;
             if state.delegations.begin_holding_fewer(most) {
-                state.spawn(context.let_go());
+                state.spawn(context.drop_entries());
             }
         });
     }
 
-    async fn let_go(self) {
+    async fn drop_entries(self) {
         let thin = |state: &mut State| {
             let kernel = state.thin_some()?;
             Some(state.invalidate_and_tell(kernel))

@@ -20,7 +20,7 @@ fn thinned(links: u64) -> World {
     settle(&mut world);
     renew(&mut world);
     assert_eq!(world.client.counters().thinned, 1);
-    assert_eq!(world.client.counters().entries_let_go, links);
+    assert_eq!(world.client.counters().entries_dropped, links);
     world
 }
 
@@ -43,7 +43,7 @@ fn renew(world: &mut World) {
     forget(world);
 }
 
-/// The kernel forgets all that it is told to.
+/// The kernel forgets all that it has to.
 fn forget(world: &mut World) -> Vec<Invalidation> {
     let mut all = Vec::new();
     while !world.invalidations.is_empty() {

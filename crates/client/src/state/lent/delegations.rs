@@ -48,7 +48,7 @@ pub(crate) struct Delegations {
     renewed: BTreeSet<Block>,
     /// See [`Thinned::epoch`](super::image::Thinned::epoch).
     epochs: u64,
-    /// Somebody lets go of what is too much.
+    /// What is too much is being dropped or given back.
     holds_fewer: bool,
 }
 
@@ -185,7 +185,7 @@ impl Delegations {
         found
     }
 
-    /// Whether more is held than there is room for, and nobody lets go of it yet: somebody does from now on.
+    /// Whether more is held than there is room for, and nothing is done about that yet: it is from now on.
     pub fn begin_holding_fewer(&mut self, entries_max: usize) -> bool {
         let begins = !self.holds_fewer && self.held(entries_max) > entries_max;
         self.holds_fewer |= begins;
@@ -217,7 +217,7 @@ impl Delegations {
         large.map(|(node, _)| *node).collect()
     }
 
-    /// Lets go of entries of a directory of which everything is done that was decided: at most so many, of
+    /// Drops entries of a directory of which everything is done that was decided: at most so many, of
     /// nodes that may go. Gives them.
     pub fn thin(
         &mut self,

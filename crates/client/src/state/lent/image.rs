@@ -30,7 +30,7 @@ pub(crate) struct LocalDirectory {
     pub thinned: Option<Thinned>,
 }
 
-/// What is known of entries that were let go of, for want of room.
+/// What is known of entries that were dropped, for want of room.
 #[derive(Debug)]
 pub(crate) struct Thinned {
     /// All names that were ever in the directory, and perhaps some that were not.
@@ -39,7 +39,7 @@ pub(crate) struct Thinned {
     absent: BTreeSet<Name>,
     /// Admits to it at its home.
     pub grant: Option<Grant>,
-    /// Another each time that entries are let go of, or others may have decided in it: what was asked for
+    /// Another each time that entries are dropped, or others may have decided in it: what was asked for
     /// before is not news then.
     pub epoch: u64,
 }
@@ -74,7 +74,7 @@ pub(crate) enum Place {
     Free(Cookie),
     /// Other names have the same hash: its owner shall say.
     Crowded,
-    /// The entry may have been let go of: its owner knows.
+    /// The entry may have been dropped: its owner knows.
     Unknown,
 }
 
@@ -105,7 +105,7 @@ impl LocalDirectory {
         self.entries.is_empty() && (self.thinned.is_none() || rules::entries_of(&self.attributes) == 0)
     }
 
-    /// Lets go of entries, at most so many. Gives them.
+    /// Drops entries, at most so many. Gives them.
     pub fn thin(
         &mut self,
         (epoch, count_max): (u64, usize),

@@ -168,7 +168,7 @@ fn list_entry(
             found = match namespace::entry_view(view, directory, cookie.hash(), &entry) {
                 Ok(shown) => Some(Box::new(shown)),
                 Err(Stop::Need) => return Err(Stop::Need),
-                // Under prepare, or somebody else's: whoever looks it up waits for that.
+                // Under prepare, or somebody else's: a lookup waits for that.
                 Err(_) => {
                     view.given.truncate(given);
                     view.handed.truncate(handed);
