@@ -17,9 +17,10 @@ use bearing_proto::client::LeaseKey;
 use bearing_proto::delegation::{Change, Step};
 use bearing_types::{Block, Name, NodeId, Sequence, ServerId, SessionId};
 use std::collections::{BTreeSet, VecDeque};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 /// Everything that operations share.
@@ -143,11 +144,24 @@ impl Context {
 
     /// Waits.
     pub async fn sleep(&self, duration: Duration) {
-        let due = self.with(|state| {
+        self.due_after(duration).await;
+    }
+
+    /// Waits, but no longer than until something else happens.
+    pub async fn sleep_unless(&self, duration: Duration, mut happens: Awaited<()>) {
+        let mut due = self.due_after(duration);
+        poll_fn(|task| match Pin::new(&mut happens).poll(task) {
+            Poll::Pending => Pin::new(&mut due).poll(task),
+            Poll::Ready(()) => Poll::Ready(()),
+        })
+        .await;
+    }
+
+    fn due_after(&self, duration: Duration) -> Awaited<()> {
+        self.with(|state| {
             let due = state.io.now.mono.after(duration);
             state.io.timers.sleep_until(due)
-        });
-        due.await;
+        })
     }
 
     /// Runs something beside the caller, who may wait for its result.

@@ -11,8 +11,10 @@ use bearing_proto::delegation::StepsDone;
 use bearing_types::{Block, Code, Mono, NodeId, Position};
 use std::time::Duration;
 
-/// How long the first step of a batch waits for others.
-const GATHER: Duration = Duration::from_millis(2);
+/// How long the first step of a batch waits for others, unless somebody waits for it or the batch is full.
+/// Longer costs nobody time, and fewer batches cost less of a processor: with 2 ms a fast writer's batches
+/// hold some ten steps each.
+const GATHER: Duration = Duration::from_millis(10);
 
 /// A sync under way.
 #[derive(Clone, Copy)]
@@ -51,9 +53,13 @@ pub(super) fn end_of(incarnation: u64) -> Call {
 impl Context {
     /// Sends a tablet's steps until there are none.
     pub(crate) async fn send_steps(self, tablet: Block, incarnation: u64) {
-        self.sleep(GATHER).await;
         let next = |state: &mut State| state.delegations.current(tablet, incarnation)?.next_batch(false);
-        while let Some(batch) = self.with(next) {
+        loop {
+            let gather = |state: &mut State| state.delegations.current(tablet, incarnation)?.gather();
+            if let Some(hurried) = self.with(gather) {
+                self.sleep_unless(GATHER, hurried).await;
+            }
+            let Some(batch) = self.with(next) else { break };
             if !self.send_batch(tablet, batch).await {
                 return;
             }

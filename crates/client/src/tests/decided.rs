@@ -38,7 +38,7 @@ fn steps_sent(world: &mut World) -> Vec<Step> {
         let batch = world.take_request();
         done(world, &batch);
         sent.extend(steps_of(&batch).0);
-        world.pass(Duration::from_millis(3));
+        world.pass(GATHERED);
     }
     sent
 }
@@ -91,7 +91,7 @@ fn what_is_made_here_sets_a_time_of_the_directory_that_somebody_put_into_the_fut
     assert_eq!(before.modified, Wall(i64::MAX));
     make_file(&mut world, handles[0], "f");
     let after = attributes_of(&mut world, handles[0], FileType::Directory);
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let steps = steps_sent(&mut world);
     assert_eq!((after.modified, after.changed), (steps[0].at, steps[0].at));
 }
@@ -107,7 +107,7 @@ fn accessed_and_told(mut world: World, between: impl Fn(&mut World, Handle)) -> 
     between(&mut world, node);
     steps_sent(&mut world);
     world.pass(Duration::from_secs(2));
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let told = steps_sent(&mut world);
     (attributes_of(&mut world, node, FileType::Regular).accessed, told)
 }
@@ -245,7 +245,7 @@ fn a_directory_of_another_tablet_is_removed_by_its_home_after_what_emptied_it() 
                 other => panic!("{other:?}"),
             }
         }
-        world.pass(Duration::from_millis(3));
+        world.pass(GATHERED);
     }
     assert_eq!(world.result(removed), Ok(Answer::Done));
     assert_eq!(asked, ["unlink", "rmdir"]);

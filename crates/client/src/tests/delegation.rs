@@ -124,7 +124,7 @@ fn in_a_delegated_directory_all_is_answered_at_once_and_goes_out_in_order_and_to
         world.start(Operation::Unlink { directory: root(), name: name("c"), who: Credentials::ROOT });
     assert_eq!(world.result(ticket), Ok(Answer::Done));
     assert!(world.sent.is_empty(), "the first waits a moment for others");
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let batch = world.take_request();
     let (steps, returned) = steps_of(&batch);
     let names: Vec<_> = steps[..3].iter().map(created).cloned().collect();
@@ -134,6 +134,7 @@ fn in_a_delegated_directory_all_is_answered_at_once_and_goes_out_in_order_and_to
     world.pass(Duration::from_millis(50));
     assert!(world.sent.is_empty(), "one batch at a time");
     done(&mut world, &batch);
+    world.pass(GATHERED);
     let next = world.take_request();
     assert_eq!(steps_of(&next).0.iter().map(created).cloned().collect::<Vec<_>>(), [name("f")]);
 }
@@ -143,7 +144,7 @@ fn a_sync_waits_until_all_that_was_decided_before_is_done() {
     let mut world = with_root();
     world.start(make("c"));
     let sync = world.start(Operation::SyncNames);
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let batch = world.take_request();
     assert!(!world.finished.contains_key(&sync));
     done(&mut world, &batch);
@@ -187,7 +188,7 @@ fn what_is_being_appended_while_its_directory_is_given_back_is_committed_at_its_
     world.recall(7, vec![LeaseKey::Delegation(NodeId::ROOT)]);
     let (number, _) = world.invalidations.pop().unwrap();
     world.step(Event::Invalidated(number));
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let made = world.take_request();
     world.start(Operation::Write { file, offset: Some(0), bytes: vec![7; 10], set_ids: SetIds::Keep });
     let flush = world.start(Operation::Flush { file });
@@ -199,7 +200,7 @@ fn what_is_being_appended_while_its_directory_is_given_back_is_committed_at_its_
     let Body::Steps(mut told) = steps_done(&steps_of(&made).0) else { unreachable!() };
     told.steps[0].token = Some(token);
     world.reply_done(&made, Ok(Body::Steps(told)));
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let returning = world.take_request();
     assert_eq!(steps_of(&returning), (vec![], vec![NodeId::ROOT]));
     done(&mut world, &returning);
@@ -273,11 +274,11 @@ fn a_call_back_is_answered_after_the_kernel_forgot_and_the_last_step_is_done() {
     );
     world.step(Event::Invalidated(number));
     let waiting = world.start(make("e"));
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let batch = world.take_request();
     assert_eq!(steps_of(&batch).0.len(), 2);
     done(&mut world, &batch);
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let mut requests = world.sent.iter().map(|sent| sent.request().clone());
     let returning = requests.find(|request| matches!(request.call, Call::Delegated { .. })).unwrap();
     drop(requests);
@@ -295,13 +296,13 @@ pub fn given_back() -> World {
     let ticket = world.start(make("c"));
     let remaining = world.found(ticket).name_remaining.0;
     assert!(remaining > Duration::from_secs(2) && remaining < Duration::from_millis(2_500), "{remaining:?}");
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let batch = world.take_request();
     done(&mut world, &batch);
     world.recall(7, vec![LeaseKey::Delegation(NodeId::ROOT)]);
     let (number, _) = world.invalidations.pop().unwrap();
     world.step(Event::Invalidated(number));
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     world
 }
 
@@ -392,7 +393,7 @@ fn of_names_that_the_kernel_has_long_asked_for_again_nothing_is_forgotten() {
 fn a_batch_that_its_owner_refuses_is_lost_and_not_sent_again() {
     let mut world = with_root();
     world.start(make("c"));
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let batch = world.take_request();
     for _ in 0..110 {
         world.pass(Duration::from_millis(100));
@@ -411,7 +412,7 @@ fn a_batch_that_its_owner_refuses_is_lost_and_not_sent_again() {
 fn what_was_lent_waits_for_an_owner_that_was_away_longer_than_the_lease_and_goes_on_when_it_is_back() {
     let mut world = with_root();
     world.start(make("c"));
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let batch = world.take_request();
     for _ in 0..1000 {
         world.pass(Duration::from_millis(100));
@@ -436,7 +437,7 @@ fn what_was_lent_waits_for_an_owner_that_was_away_longer_than_the_lease_and_goes
 fn what_is_not_done_when_the_lease_ends_is_lost_if_its_owner_refuses_it_and_told_to_the_next_who_syncs() {
     let mut world = with_root();
     world.start(make("c"));
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let batch = world.take_request();
     for _ in 0..200 {
         world.pass(Duration::from_millis(100));
@@ -477,7 +478,7 @@ fn what_was_lent_with_a_directory_is_renamed_changed_and_removed_without_asking(
     let ticket = world.start(Operation::Unlink { directory: root(), name: name("new"), who });
     assert_eq!(world.result(ticket), Ok(Answer::Done));
     assert!(world.sent.is_empty());
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let batch = world.take_request();
     let kinds = steps_of(&batch).0;
     assert!(matches!(kinds[0].change, Change::Rename { .. }), "{kinds:?}");
@@ -537,7 +538,7 @@ fn a_file_that_was_opened_by_its_home_is_removed_without_asking_once_nothing_of_
     let ticket = world.start(remove);
     assert_eq!(world.result(ticket), Ok(Answer::Done));
     assert!(world.sent.is_empty() && world.invalidations.is_empty(), "the directory stays ours");
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let steps = steps_of(&world.take_request()).0;
     assert!(matches!(steps[0].change, Change::Unlink { keep_open: false, .. }), "{steps:?}");
 }
@@ -594,10 +595,10 @@ fn directories_below_one_that_is_called_back_go_with_it_if_nothing_happens_in_th
     world.recall(7, vec![LeaseKey::Delegation(NodeId::ROOT)]);
     let (number, _) = world.invalidations.pop().unwrap();
     world.step(Event::Invalidated(number));
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let batch = world.take_request();
     done(&mut world, &batch);
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     assert_eq!(steps_of(&world.take_request()).1, [NodeId::ROOT, NodeId(30)]);
 }
 
@@ -613,7 +614,7 @@ fn of_more_than_may_be_held_what_was_used_longest_ago_is_given_back() {
             *of = directory;
         }
         world.start(made);
-        world.pass(Duration::from_millis(3));
+        world.pass(GATHERED);
         let batch = world.take_request();
         done(&mut world, &batch);
     }
@@ -655,7 +656,7 @@ fn nothing_is_served_past_the_end_of_a_lease_while_a_batch_is_put_off() {
 fn what_was_lost_is_told_to_a_sync_too_while_an_end_that_will_tell_it_is_not_answered_yet() {
     let mut world = with_root();
     world.start(make("c"));
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let batch = world.take_request();
     world.reply_done(&batch, Err(Code::Stale));
     world.sent.clear();
@@ -670,7 +671,7 @@ fn the_end_of_the_session_gives_back_what_is_lent_and_waits_for_no_server_that_i
     for answers in [true, false] {
         let mut world = with_root();
         world.start(make("c"));
-        world.pass(Duration::from_millis(3));
+        world.pass(GATHERED);
         let end = world.start(Operation::End);
         let steps = world.take_request();
         assert_eq!(steps_of(&steps).0.len(), 1, "first all is sent");
@@ -732,7 +733,7 @@ fn a_list_that_says_no_more_than_permission_bits_is_a_chmod_and_decided_here_lik
     let ticket = world.start(Operation::SetXattr { node: directory, file_type: kind, who, name, change });
     assert_eq!(world.result(ticket), Err(Code::NoData));
     assert!(world.sent.is_empty());
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let batch = world.take_request();
     let steps = steps_of(&batch).0;
     let modes: Vec<Option<Mode>> = steps
@@ -780,7 +781,7 @@ fn what_is_decided_here_is_never_older_than_what_was_lent_though_the_clock_was_r
     let late = Wall(9_000_000_000);
     lend_at(&mut world, &asked, late, Vec::new(), Vec::new());
     world.start(make("d"));
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let batch = world.take_request();
     assert!(steps_of(&batch).0[0].at >= late, "{batch:?}");
 }

@@ -123,13 +123,13 @@ fn an_owner_that_has_no_ids_to_give_renews_and_what_needs_one_is_its_to_decide()
         let ticket = world.start(make(&format!("n{number}")));
         world.found(ticket);
     }
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let batch = world.take_request();
     assert!(wants(&batch));
     done(&mut world, &batch);
     assert!(world.sent.is_empty(), "it is not asked over and over");
     let over = world.start(make("over"));
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let asked = world.take_request();
     assert!(wants(&asked) && steps_of(&asked).0.is_empty());
     done(&mut world, &asked);
@@ -149,7 +149,7 @@ fn an_open_file_is_what_its_home_says_once_what_was_decided_about_it_here_is_los
     let new = NewNode { file_type: FileType::Regular, mode, device: 0, target: Vec::new() };
     let made = world.start(Operation::Create { directory: root(), name: name("f"), who, new, open: true });
     let Ok(Answer::Opened(file, found)) = world.result(made) else { panic!("a file is made here") };
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let batch = world.take_request();
     let Body::Steps(mut told) = steps_done(&steps_of(&batch).0) else { panic!("of steps") };
     let rights = OpenRights::ReadWrite;
@@ -159,7 +159,7 @@ fn an_open_file_is_what_its_home_says_once_what_was_decided_about_it_here_is_los
     let (node, file_type, who) = (found.node, FileType::Regular, Credentials::ROOT);
     let changed = world.start(Operation::SetAttributes { node, file_type, who, change, file: None });
     assert!(world.found(changed).attributes.version > found.attributes.version);
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let batch = world.take_request();
     world.reply_done(&batch, Err(Code::Stale));
     assert!(world.notes.iter().any(|note| matches!(note, Note::StepsLost(1))), "{:?}", world.notes);

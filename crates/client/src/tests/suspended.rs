@@ -30,7 +30,7 @@ fn call_back(world: &mut World, directory: NodeId) {
     world.recall(7, vec![LeaseKey::Delegation(directory)]);
     let (number, _) = world.invalidations.pop().unwrap();
     world.step(Event::Invalidated(number));
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
 }
 
 /// Answers steps as their home does that gives rights to files.
@@ -72,7 +72,7 @@ fn what_was_decided_of_a_file_comes_to_its_home_before_what_that_decides() {
     let (mut world, mut servers) = (with_root(), Servers::new(1));
     let (file, node) = make_open(&mut world, root(), "f");
     servers.put(node, "f");
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let made = world.take_request();
     call_back(&mut world, NodeId::ROOT);
     write(&mut world, file, b"old");
@@ -101,7 +101,7 @@ fn bytes_that_are_gone_before_their_commit_cost_nothing_that_was_decided_before(
     let (mut world, mut servers) = (with_root(), Servers::new(1));
     let (file, node) = make_open(&mut world, root(), "f");
     servers.put(node, "f");
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let made = world.take_request();
     let made_too = world.start(make("before"));
     assert!(matches!(world.result(made_too), Ok(Answer::Found(_))), "decided here");
@@ -133,7 +133,7 @@ fn a_file_without_a_name_stays_writable_while_another_directory_is_called_back()
     let (handles, entries, below) = two_below(["idle", "busy"]);
     let (mut world, mut servers) = (with_root_and(entries, below), Servers::new(1));
     world.start(make("c"));
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let first = world.take_request();
     call_back(&mut world, handles[0].node);
     let (file, node) = make_open(&mut world, handles[1], "t");
@@ -142,7 +142,7 @@ fn a_file_without_a_name_stays_writable_while_another_directory_is_called_back()
     assert_eq!(world.result(unlinked), Ok(Answer::Done));
     servers.put(node, "t");
     done_with_tokens(&mut world, &first);
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     for request in answer_all_but_steps(&mut world, &mut servers) {
         done_with_tokens(&mut world, &request);
     }
@@ -176,7 +176,7 @@ fn a_directory_whose_return_is_on_its_way_is_not_taken_though_it_was_asked_for_b
     let mut world = with_root_and(entries, below.clone());
     world.pass(Duration::from_millis(100));
     world.start(make("c"));
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let first = world.take_request();
     call_back(&mut world, NodeId::ROOT);
     // Devices are for homes to decide: so the directory is its home's, though it goes back later, with the
@@ -199,7 +199,7 @@ fn a_directory_whose_return_is_on_its_way_is_not_taken_though_it_was_asked_for_b
     let asked = world.take_request();
     assert!(matches!(asked.call, Call::Delegate { .. }), "{asked:?}");
     done(&mut world, &third);
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let returning = take_steps(&mut world);
     assert_eq!(steps_of(&returning).1, [NodeId::ROOT, handles[0].node, handles[1].node]);
     lend_those(&mut world, &asked, Wall(5_000_000_000), vec![below[0].clone()]);
@@ -221,7 +221,7 @@ fn a_file_that_is_opened_while_its_removal_waits_for_steps_is_kept() {
     let entry_lent = LentEntry { lent: None, ..lent(node, "f", FileType::Regular) };
     lend(&mut world, &asked, vec![entry_lent], Vec::new());
     world.start(make("c"));
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let steps = world.take_request();
     world.reply_done(&looked, Ok(entry(node, 0)));
     assert!(world.sent.is_empty(), "its home has to hear of the step first");
@@ -237,7 +237,7 @@ fn a_file_that_is_opened_while_its_removal_waits_for_steps_is_kept() {
 fn lost_while_called_back() -> (World, Servers, Sent, Request) {
     let (mut world, mut servers) = (with_root(), Servers::new(1));
     let (file, _) = make_open(&mut world, root(), "f");
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let made = world.take_request();
     done_with_tokens(&mut world, &made);
     write(&mut world, file, b"bytes");
@@ -268,7 +268,7 @@ fn what_is_lent_anew_is_left_alone_by_whoever_was_suspending_what_was_lost() {
         if !is_lent_first {
             lend(&mut world, &asked, Vec::new(), Vec::new());
         }
-        world.pass(Duration::from_millis(3));
+        world.pass(GATHERED);
         let steps = steps_of(&world.take_request()).0;
         assert!(matches!(steps[..], [Step { change: Change::Create { .. }, .. }]), "{steps:?}");
     }
@@ -312,7 +312,7 @@ fn files_that_are_open_are_named_when_their_directory_is_given_back_however_many
     let names: Vec<String> = (0..OPEN_TOLD_MAX + 20).map(|number| format!("f{number}")).collect();
     let opened: Vec<(OpenFile, Handle)> =
         names.iter().map(|text| make_open(&mut world, root(), text)).collect();
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     while !world.sent.is_empty() {
         let steps = world.take_request();
         done_with_tokens(&mut world, &steps);
@@ -372,4 +372,50 @@ fn what_is_moved_into_a_directory_that_is_called_back_is_moved_by_its_home() {
         mode: RenameMode::Replace,
     });
     assert!(!world.finished.contains_key(&ticket), "the kernel was told how long it may go by the file");
+}
+
+#[test]
+fn who_calls_a_directory_back_does_not_wait_until_steps_have_gathered() {
+    let mut world = with_root();
+    let ticket = world.start(make("a"));
+    world.found(ticket);
+    assert!(world.sent.is_empty(), "more may be decided soon");
+    world.recall(7, vec![LeaseKey::Delegation(NodeId::ROOT)]);
+    let (number, _) = world.invalidations.pop().unwrap();
+    world.step(Event::Invalidated(number));
+    let steps = world.take_request();
+    assert_eq!(steps_of(&steps).0.len(), 1);
+    done(&mut world, &steps);
+    assert_eq!(steps_of(&world.take_request()).1, [NodeId::ROOT]);
+}
+
+#[test]
+fn a_full_batch_is_sent_at_once_and_what_follows_gathers_meanwhile() {
+    let mut world = with_root();
+    let ticket = world.start(make("0"));
+    world.found(ticket);
+    let mut renamed = 0;
+    let mut rename_until = |world: &mut World, last: usize| {
+        while renamed < last {
+            let ticket = world.start(Operation::Rename {
+                source: root(),
+                source_name: name(&renamed.to_string()),
+                target: root(),
+                target_name: name(&(renamed + 1).to_string()),
+                who: Credentials::ROOT,
+                mode: RenameMode::Replace,
+            });
+            assert_eq!(world.result(ticket), Ok(Answer::Done), "decided here");
+            renamed += 1;
+        }
+    };
+    rename_until(&mut world, 254);
+    assert!(world.sent.is_empty(), "more may be decided soon");
+    rename_until(&mut world, 259);
+    let first = world.take_request();
+    assert_eq!(steps_of(&first).0.len(), 256);
+    done(&mut world, &first);
+    assert!(world.sent.is_empty(), "nobody waits for the rest");
+    world.pass(GATHERED);
+    assert_eq!(steps_of(&world.take_request()).0.len(), 4);
 }

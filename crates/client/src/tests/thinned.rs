@@ -26,7 +26,7 @@ fn thinned(links: u64) -> World {
 
 /// All steps are done.
 fn settle(world: &mut World) {
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     while !world.sent.is_empty() {
         let batch = world.take_request();
         done(world, &batch);
@@ -107,7 +107,7 @@ fn a_name_that_is_not_there_any_more_may_be_made_again() {
     let ticket = world.start(make("link-5"));
     tell(&mut world, false, Err(Code::NotFound));
     world.found(ticket);
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let (steps, _) = steps_of(&world.take_request());
     assert_eq!(steps.len(), 1);
 }
@@ -141,7 +141,7 @@ fn a_listing_is_its_homes_after_all_steps_are_done() {
         count_max: 100,
         detail: Detail::Attributes,
     });
-    world.pass(Duration::from_millis(3));
+    world.pass(GATHERED);
     let batch = world.take_request();
     assert_eq!(steps_of(&batch).0.len(), 1);
     assert!(world.sent.is_empty(), "its home has not heard of what was made");

@@ -17,6 +17,8 @@ pub const S1: ServerId = ServerId(1);
 pub const S2: ServerId = ServerId(2);
 pub const NAME_KEY: NameKey = NameKey(77);
 pub const SESSION: SessionId = SessionId(42);
+/// After this time steps that nobody waits for are sent.
+pub const GATHERED: Duration = Duration::from_millis(11);
 
 /// Something the machine sent.
 #[derive(Clone, Debug)]

@@ -46,6 +46,8 @@ pub(crate) struct Lent {
     queued: u64,
     done: u64,
     sending: bool,
+    /// Whoever gathers steps for a batch hears of it when somebody waits for them, or the batch is full.
+    hurried: Option<Promise<()>>,
     /// Directories to give back with the next batch.
     returned: Vec<NodeId>,
     /// Files in them that are open, and of which their home is not told yet.
@@ -105,6 +107,7 @@ impl Lent {
             queued: 0,
             done: 0,
             sending: false,
+            hurried: None,
             returned: Vec::new(),
             open: Vec::new(),
             waiting: Vec::new(),
@@ -217,6 +220,27 @@ impl Lent {
         }
         self.queue.push_back(step);
         self.queued += 1;
+        if self.queue.len() >= BATCH_MAX {
+            self.hurry();
+        }
+    }
+
+    /// What ends the gathering of steps for the next batch early; `None`: it goes at once, or there is none.
+    pub fn gather(&mut self) -> Option<Awaited<()>> {
+        let awaited = !self.waiting.is_empty() || !self.waiting_for_ids.is_empty();
+        let goes_at_once = awaited || !self.returned.is_empty() || self.alone > 0;
+        if goes_at_once || self.queue.is_empty() || self.queue.len() >= BATCH_MAX {
+            return None;
+        }
+        let (promise, awaited) = promise();
+        self.hurried = Some(promise);
+        Some(awaited)
+    }
+
+    fn hurry(&mut self) {
+        if let Some(promise) = self.hurried.take() {
+            promise.keep(());
+        }
     }
 
     /// Somebody sends from now on. Whether nobody did.
@@ -234,6 +258,7 @@ impl Lent {
     pub fn give_back(&mut self, directories: &[NodeId], open: impl IntoIterator<Item = NodeId>) {
         self.returned.extend(directories);
         self.open.extend(open);
+        self.hurry();
     }
 
     /// What to wait for until all is done that was decided so far; `None`: it is.
@@ -243,6 +268,7 @@ impl Lent {
         }
         let (promise, awaited) = promise();
         self.waiting.push((self.queued, promise));
+        self.hurry();
         Some(awaited)
     }
 
@@ -251,6 +277,7 @@ impl Lent {
         self.ids_wanted = true;
         let (promise, awaited) = promise();
         self.waiting_for_ids.push(promise);
+        self.hurry();
         awaited
     }
 
