@@ -85,6 +85,23 @@ impl Key {
     /// The first of all marks.
     pub(crate) const FIRST_MARK: Key = Key::Dead(NodeId(0));
 
+    /// Whether anything is decided by the record of this key alone. What the others say stands in tables of
+    /// the tablet: they are read when it starts.
+    pub fn is_looked_up(&self) -> bool {
+        let kept_in_tables = matches!(
+            self,
+            Key::Delegation(_)
+                | Key::Holder(_)
+                | Key::Reply(..)
+                | Key::Prepare(..)
+                | Key::Decision(_)
+                | Key::Outbox(_)
+                | Key::Inbox(_)
+                | Key::Intent
+        );
+        !kept_in_tables
+    }
+
     /// The key's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(32);
