@@ -71,18 +71,30 @@ impl Stage {
         Ok([self.mount("bearing-1", options)?, self.mount("bearing-2", options)?])
     }
 
+    /// Stops the cluster, starts it again, and mounts it where it was, by points and options.
+    pub fn restart(&self, mounts: &[(&Path, &str)]) -> Result<()> {
+        let cluster = self.directory.join("cluster");
+        ran(Command::new(&self.program).args(["down", "--dir"]).arg(&cluster))?;
+        ran(Command::new(&self.program).args(["up", "--detach", "--no-restart", "--dir"]).arg(&cluster))?;
+        mounts.iter().try_for_each(|(point, options)| self.mount_at(point, options))
+    }
+
     /// Mounts the cluster once more.
     pub fn mount(&self, name: &str, options: &str) -> Result<PathBuf> {
         let point = self.make(name)?;
+        self.mount_at(&point, options)?;
+        Ok(point)
+    }
+
+    fn mount_at(&self, point: &Path, options: &str) -> Result<()> {
         let mut mount = Command::new(&self.program);
         // Where mounts have their logs that cannot have them in the cluster's directory.
         mount
             .env("XDG_STATE_HOME", &self.directory)
             .arg("mount")
             .arg(self.directory.join("cluster"))
-            .arg(&point);
-        ran(mount.args(["--options", options]))?;
-        Ok(point)
+            .arg(point);
+        ran(mount.args(["--options", options]))
     }
 
     fn clear(&self) -> Result<()> {

@@ -11,6 +11,7 @@ mod run;
 mod tree;
 
 use std::fs;
+use std::iter::repeat;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -164,7 +165,8 @@ impl<'a> Set<'a> {
                 let two = self.bearing("Bearing", &self.delegated[..2]);
                 let subjects = [Some(self.passthrough.clone()), self.moosefs(2), Some(two)];
                 let subjects: Vec<Subject> = subjects.into_iter().flatten().collect();
-                self.in_turns(args, &subjects, |rows, subject, round| tree.run(rows, subject, round))
+                self.in_turns(args, &subjects, |rows, subject, round| tree.run(rows, subject, round))?;
+                self.restarted(&tree, args.rounds)
             }
             Part::Large => {
                 let two = self.bearing("Bearing", &self.delegated[..2]);
@@ -175,6 +177,25 @@ impl<'a> Set<'a> {
                 Ok(())
             }
         }
+    }
+
+    /// Passthrough begins with nothing in the kernel's memory, as after a restart.
+    fn restarted(&mut self, tree: &Tree, rounds: u32) -> Result<()> {
+        let (passthrough, one) = (self.passthrough.clone(), self.bearing("Bearing", &self.delegated[..1]));
+        let forget =
+            || fs::write("/proc/sys/vm/drop_caches", "3").context("have the kernel forget everything");
+        let (delegated, plain) =
+            (self.delegated.iter().zip(repeat("delegate")), self.plain.iter().zip(repeat("nodelegate")));
+        let mounts: Vec<(&Path, &str)> =
+            delegated.chain(plain).map(|(point, options)| (&**point, options)).collect();
+        for round in 1..=rounds {
+            tree.after_restart(&mut self.rows, &passthrough, round, &forget)?;
+            tree.after_restart(&mut self.rows, &one, round, &|| {
+                self.stage.restart(&mounts)?;
+                forget()
+            })?;
+        }
+        Ok(())
     }
 
     fn mix(&mut self, args: &BenchSharedArgs) -> Result<()> {

@@ -1,4 +1,5 @@
-//! A real source tree: unpacked, walked through and removed by the mount that unpacked it, and by another.
+//! A real source tree: unpacked, walked through and removed by the mount that unpacked it, by another, and by
+//! one that is new to it since everything was started again.
 //!
 //! It is what cargo has unpacked of this project's dependencies: some six files a directory, as source trees
 //! have, most of them small.
@@ -71,6 +72,25 @@ impl Tree {
             step(&format!("rm -r{by}"), &|| ran(Command::new("rm").arg("-r").arg(remover.join(&name))))?;
         }
         Ok(())
+    }
+
+    /// What a mount takes that has not seen the tree, and servers that have read nothing since they started.
+    pub fn after_restart(
+        &self,
+        rows: &mut Rows,
+        subject: &Subject,
+        round: u32,
+        restart: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
+        let here = subject.points.first().context("a mount")?.join(format!("tree-restarted-{round}"));
+        std::fs::create_dir(&here).with_context(|| format!("make {}", here.display()))?;
+        self.unpack(&here)?;
+        restart()?;
+        let mut step = |work: &str, run: &dyn Fn() -> Result<()>| {
+            rows.measure((round, work), subject, || timed(self.entries, run))
+        };
+        step("find, restarted", &|| self.walk(&here))?;
+        step("rm -r, restarted", &|| ran(Command::new("rm").arg("-r").arg(&here)))
     }
 
     fn unpack(&self, into: &Path) -> Result<()> {
