@@ -46,7 +46,7 @@ pub(crate) struct Lent {
     queued: u64,
     done: u64,
     sending: bool,
-    /// Whoever gathers steps for a batch hears of it when somebody waits for them, or the batch is full.
+    /// Kept when steps must not gather any longer: somebody waits for them, or the batch is full.
     hurried: Option<Promise<()>>,
     /// Directories to give back with the next batch.
     returned: Vec<NodeId>,
@@ -227,9 +227,10 @@ impl Lent {
 
     /// What ends the gathering of steps for the next batch early; `None`: it goes at once, or there is none.
     pub fn gather(&mut self) -> Option<Awaited<()>> {
-        let awaited = !self.waiting.is_empty() || !self.waiting_for_ids.is_empty();
-        let goes_at_once = awaited || !self.returned.is_empty() || self.alone > 0;
-        if goes_at_once || self.queue.is_empty() || self.queue.len() >= BATCH_MAX {
+        let somebody_waits =
+            !self.waiting.is_empty() || !self.waiting_for_ids.is_empty() || !self.returned.is_empty();
+        let full = self.queue.len() >= BATCH_MAX || self.alone > 0;
+        if somebody_waits || full || self.queue.is_empty() {
             return None;
         }
         let (promise, awaited) = promise();
