@@ -11,6 +11,7 @@ use bearing_types::{Access, Amount, Code, Cookie, Credentials, FileType, Mode, N
 use bearing_workload::{
     Check, Event, History, Law, Mutation, Observed, Record, Seen, View, WitnessEvent, compare_tree,
 };
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Files that clients append records to.
@@ -85,13 +86,19 @@ impl Audit {
 
     /// How long something that the first client was asked for takes, in nanoseconds.
     pub(crate) fn time(&self, sim: &mut Sim, ticket: Ticket, begun: u64) -> u64 {
+        self.time_all(sim, BTreeSet::from([ticket]), begun)
+    }
+
+    /// How long it takes until the first client has done all of this.
+    pub(crate) fn time_all(&self, sim: &mut Sim, tickets: BTreeSet<Ticket>, begun: u64) -> u64 {
         let end = begun + OPERATION_MAX;
-        let done = std::cell::Cell::new(false);
+        let left = std::cell::RefCell::new(tickets);
         sim.run_until(end, |sim| {
+            let mut left = left.borrow_mut();
             while let Some((finished, _)) = sim.clients[0].take_finished() {
-                done.set(done.get() || finished == ticket);
+                left.remove(&finished);
             }
-            done.get()
+            left.is_empty()
         });
         sim.world.now().0 - begun
     }

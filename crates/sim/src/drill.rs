@@ -19,12 +19,19 @@ const QUIET: u64 = 10 * SECOND;
 const RESTART: u64 = 200 * MILLISECOND;
 /// A change goes through so long after its server is back, when nobody holds a lease.
 const BACK_WITHIN: u64 = 500 * MILLISECOND;
+/// Changes go through so long after all servers are back, when those who held leases ended their sessions:
+/// they are found out when they do not answer.
+const FREE_WITHIN: u64 = 1_000 * MILLISECOND;
 /// How late the coordinator answers.
 const LATE: u64 = 1_000 * MILLISECOND;
 /// How long a server stays away.
 const AWAY: u64 = 45 * SECOND;
 /// Whoever does not need it is served within this time.
 const UNHINDERED: u64 = SECOND;
+/// A client looks so often at what it is to hold long leases on, with such pauses: a lease is longer the more
+/// often it was asked for without ever being over for long.
+const LOOKS: usize = 320;
+const LOOK_EVERY: u64 = 20 * MILLISECOND;
 /// Questions of each client that need a server that is away.
 const QUESTIONS: usize = 30;
 /// Files of which some lie with every server.
@@ -43,6 +50,7 @@ impl Audit {
                 self.kill(sim, host, file);
             }
         }
+        self.cut_after_the_end(sim, &files);
         self.leave(sim);
         self.start_late(sim);
         self.stay_away(sim, &files);
@@ -94,6 +102,38 @@ impl Audit {
                 let what = format!("{host:?} was started again, and {other:?} lost {lost:?} meanwhile");
                 sim.ledger.blame(&sim.world, Promise::InTime, what);
             }
+        }
+    }
+
+    /// A client ends its session and all servers lose power at that moment: once they are back, nobody waits
+    /// for leases that it had.
+    fn cut_after_the_end(&self, sim: &mut Sim, files: &[Handle]) {
+        sim.run_for(QUIET);
+        let last = sim.clients.len() - 1;
+        for _ in 0..LOOKS {
+            for file in files {
+                sim.begin_at(last, Operation::Attributes { node: *file, file_type: FileType::Regular });
+            }
+            sim.run_for(LOOK_EVERY);
+        }
+        sim.begin_at(last, Operation::End);
+        let end = sim.world.now().0 + QUIET;
+        sim.run_until(end, |sim| !sim.clients[last].is_running());
+        let servers: Vec<HostId> = sim.hosts.metadata().collect();
+        servers.iter().for_each(|host| sim.crash(*host));
+        let begun = sim.world.now().0;
+        let tickets = files.iter().map(|file| sim.begin(chmod(*file))).collect();
+        sim.run_for(RESTART);
+        servers.iter().for_each(|host| sim.start(*host));
+        let took = self.time_all(sim, tickets, begun);
+        sim.world.counts.add("drill: all servers lose power as a client ends its session");
+        if took > RESTART + FREE_WITHIN {
+            let what = format!(
+                "a client ended its session, then all were down for {} ms, and changes took {} ms",
+                RESTART / MILLISECOND,
+                took / MILLISECOND
+            );
+            sim.ledger.blame(&sim.world, Promise::InTime, what);
         }
     }
 

@@ -65,6 +65,9 @@ pub(crate) fn step(view: &mut View, from: Key, ripe: Ripe) -> Decide<Collected> 
         view.delete(*key);
         collected.removed = true;
         if let Key::Ended(session) = key {
+            if view.get(Key::Session(*session))?.is_some() {
+                view.delete(Key::Session(*session));
+            }
             collected.ended.push(*session);
         }
     }

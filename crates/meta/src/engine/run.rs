@@ -401,9 +401,6 @@ impl MetaServer {
         let start = job.tablet;
         match (job.work, decided) {
             (JobWork::Request(session, request), Decided::Body(body)) => {
-                if let (Call::CloseSession, Some(tablet)) = (&request.call, self.tablets.get_mut(&start)) {
-                    tablet.sessions.close(session);
-                }
                 self.note_session_calls(now, start, session, (request.sequence, &request.call), out);
                 self.renew_delegations(now, start, session, &request.call);
                 out.extend(step_of(&request.call).map(|name| Command::Note(Note::Step(name))));
@@ -685,7 +682,6 @@ fn memory_of(tablet: &mut Tablet) -> Memory<'_> {
         leases: &tablet.leases,
         opens: &tablet.opens,
         horizon: &tablet.horizon,
-        closed: tablet.sessions.closed(),
         delegations: &tablet.delegations,
         waits: &mut tablet.locks,
         quotas: &mut tablet.quotas,

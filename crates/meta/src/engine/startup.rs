@@ -517,12 +517,11 @@ fn root_node(seat: Seat, block: Block, born: Wall) -> NodeRecord {
 /// Puts a record that decides over duplicates, locks or deliveries where it belongs.
 fn remember(tablet: &mut Tablet, now: Now, key: Key, record: Record, config: &Config) {
     match (key, record) {
-        (Key::Session(session), _) => {
+        // One that its client closed has its record beside the mark.
+        (Key::Session(session), _) if !tablet.sessions.has_ended(session) => {
             tablet.sessions.register(session, now.mono);
         }
-        (Key::Ended(session), _) => {
-            tablet.sessions.end(session);
-        }
+        (Key::Ended(session), _) => tablet.sessions.end_registered(session),
         (Key::Holder(session), record) => {
             let reach = match record {
                 Record::Holder(reach) if !config.planted(Mutant::WaitForEverybody) => reach,

@@ -1,9 +1,9 @@
 //! Sessions as one tablet knows them: answers kept for them, when they were heard of, those registered here,
 //! those that are over.
 //!
-//! The log has the answers, who is registered and who is over. When somebody was heard of, what sessions say
-//! of themselves and which closed themselves is lost with the owner: whoever takes the tablet over gives them
-//! a full life anew, and waits for a lease that it need not wait for.
+//! The log has the answers, who is registered, who is over and who closed itself. When somebody was heard of
+//! and what sessions say of themselves is lost with the owner: whoever takes the tablet over gives them a
+//! full life anew.
 
 use crate::record::Key;
 use crate::tablet::replies::{Answered, Replies};
@@ -21,7 +21,6 @@ pub(crate) struct Sessions {
     registered: BTreeMap<SessionId, Mono>,
     descriptions: BTreeMap<SessionId, SessionDescription>,
     ended: BTreeSet<SessionId>,
-    closed: BTreeSet<SessionId>,
     running_out: BTreeSet<SessionId>,
     /// Those that may be over.
     doubted: BTreeSet<SessionId>,
@@ -222,11 +221,6 @@ impl Sessions {
 
     // --- ends ---
 
-    /// The mark that a session is over stands: what it asks is refused.
-    pub fn end(&mut self, session: SessionId) {
-        self.ended.insert(session);
-    }
-
     pub fn has_ended(&self, session: SessionId) -> bool {
         self.ended.contains(&session)
     }
@@ -258,20 +252,9 @@ impl Sessions {
         self.known.remove(&session);
     }
 
-    /// A client has closed its session, which is at home here.
-    pub fn close(&mut self, session: SessionId) {
-        self.closed.insert(session);
-    }
-
-    /// Sessions at home here that their clients have closed.
-    pub fn closed(&self) -> &BTreeSet<SessionId> {
-        &self.closed
-    }
-
     /// The mark of an ended session is collected.
     pub fn forget_mark(&mut self, session: SessionId) {
         self.ended.remove(&session);
-        self.closed.remove(&session);
     }
 }
 

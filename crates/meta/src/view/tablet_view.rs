@@ -95,8 +95,6 @@ pub(crate) struct View<'a> {
     pub(crate) opens: &'a OpenTable,
     /// What sessions may have leased.
     pub(crate) horizon: &'a Horizon,
-    /// Sessions at home here that their clients have closed.
-    pub(crate) closed: &'a BTreeSet<SessionId>,
     /// Delegated directories, and to whom.
     pub(crate) delegations: &'a Delegations,
     /// Who holds locks of files, and who waits for them.
@@ -143,7 +141,6 @@ pub(crate) struct Memory<'a> {
     pub leases: &'a LeaseTable,
     pub opens: &'a OpenTable,
     pub horizon: &'a Horizon,
-    pub closed: &'a BTreeSet<SessionId>,
     pub delegations: &'a Delegations,
     pub waits: &'a mut LockTable,
     pub quotas: &'a mut Quotas,
@@ -185,7 +182,6 @@ impl<'a> View<'a> {
             leases: memory.leases,
             opens: memory.opens,
             horizon: memory.horizon,
-            closed: memory.closed,
             delegations: memory.delegations,
             waits: memory.waits,
             quotas: memory.quotas,

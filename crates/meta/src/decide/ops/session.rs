@@ -28,9 +28,12 @@ pub(super) fn renew(view: &mut View) -> Decide<Body> {
     }
 }
 
+/// Its record stays beside the mark until that is collected: whoever asks, also after a restart, hears that
+/// the client itself uses nothing any more, and waits for no lease of it.
 pub(super) fn close(view: &mut View) -> Decide<Body> {
     let session = asker(view)?;
-    end(view, session);
+    let now = view.time();
+    view.put(Key::Ended(session), Record::Mark(now));
     Ok(Body::Done)
 }
 
@@ -53,7 +56,7 @@ pub(crate) fn meet(view: &mut View, session: SessionId, call: &Call) -> Decide<(
     }
 }
 
-/// Ends a session: the mark first, everything else after it.
+/// Ends a session that its client did not close: the mark first, everything else after it.
 pub(crate) fn end(view: &mut View, session: SessionId) {
     let now = view.time();
     view.put(Key::Ended(session), Record::Mark(now));

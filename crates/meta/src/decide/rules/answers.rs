@@ -70,11 +70,11 @@ pub(crate) fn ids(view: &mut View, count: u32) -> Decide<Told> {
 
 /// Whether a session at home here lives.
 pub(crate) fn session(view: &mut View, session: SessionId) -> Decide<Told> {
-    let alive = view.get(Key::Session(session))?.is_some() && view.get(Key::Ended(session))?.is_none();
-    let life = match alive {
-        true => SessionLife::Lives,
-        false if view.closed.contains(&session) => SessionLife::Closed,
-        false => SessionLife::Over,
+    let (opened, ended) = (view.get(Key::Session(session))?, view.get(Key::Ended(session))?);
+    let life = match (opened, ended) {
+        (Some(_), None) => SessionLife::Lives,
+        (Some(_), Some(_)) => SessionLife::Closed,
+        (None, _) => SessionLife::Over,
     };
     Ok(Told::Session(life))
 }
