@@ -141,6 +141,7 @@ fn an_ended_session_is_refused_also_when_its_marks_are_gone() {
         cluster.call(BOB, position_of_session(BOB), Call::RenewSession).unwrap();
     }
     assert_eq!(ended(&mut cluster), 0);
+    assert_eq!(marks(&mut cluster, Key::Session(SessionId(0))), 1, "Bob's");
     cluster.now.wall = wall;
     assert_eq!(cluster.unlink(ALICE, &grant, "f"), Err(Code::SessionEnded));
     assert_eq!(cluster.lookup(ALICE, &grant, "f"), Err(Code::SessionEnded));
