@@ -389,7 +389,8 @@ impl LeaseTable {
             if let Ok(place) = entry.place(session) {
                 entry.holders.remove(place);
             }
-            if entry.holders.is_empty() {
+            // Who wants it may have it leased himself, and may not come again.
+            if !entry.holders.iter().any(|(holder, _)| self.recalled.contains(&(*holder, *key))) {
                 let delegation = matches!(key, LeaseKey::Delegation(_));
                 let quiet = if delegation { config.delegation_delay } else { config.recall_lease_delay };
                 entry.quiet_until = Some(now.after(quiet));
@@ -543,6 +544,17 @@ mod tests {
         assert!(table.holders(&[KEY], Some(B), Mono(3)).is_empty());
         assert_eq!(table.offer(KEY, B, Mono(4), &config), Offer::Nothing);
         assert_ne!(table.offer(KEY, B, Mono(3).after(config.recall_lease_delay), &config), Offer::Nothing);
+    }
+
+    #[test]
+    fn the_moment_is_as_short_when_who_asked_has_a_lease_too_and_does_not_come_again() {
+        let (mut table, config) = table();
+        table.give(KEY, A, Offer::Tracked(LeaseMs(3000)), Mono(0));
+        table.give(KEY, B, Offer::Tracked(LeaseMs(3000)), Mono(0));
+        let holders = table.holders(&[KEY], Some(B), Mono(1));
+        let wishes = table.recall(holders, Mono(1), &config);
+        table.recalled(A, wishes[0].number, Mono(3), &config);
+        assert_ne!(table.offer(KEY, A, Mono(3).after(config.recall_lease_delay), &config), Offer::Nothing);
     }
 
     #[test]
