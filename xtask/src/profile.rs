@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
@@ -31,6 +32,7 @@ const IDLE: &str = "idle";
 const OTHERS: &str = "other programs";
 
 /// Profiles of all phases, as they come in.
+#[derive(Debug)]
 pub struct Profiles {
     directory: PathBuf,
     phases: BTreeMap<String, BTreeMap<(u32, String), Shares>>,
@@ -93,42 +95,40 @@ impl Profiles {
     pub fn run(&mut self, stage: &Path, subject: &str, bench: &mut Command) -> Result<()> {
         let (data, times) = (stage.join("perf.data"), stage.join("times"));
         bench.arg("--times").arg(&times);
-        let mut perf = Command::new("perf");
-        // The clock is the benchmark's. Without a hardware's counter, which stands still while a core is
-        // idle.
-        perf.args([
-            "record",
-            "-q",
-            "-a",
-            "-g",
-            "-N",
-            "-e",
-            "cpu-clock",
-            "-F",
-            SAMPLES_PER_S,
-            "-k",
-            "boottime",
-            "-o",
-        ]);
-        perf.arg(&data).arg("--").arg(bench.get_program()).args(bench.get_args());
+        let mut perf = recorder(&data);
+        perf.arg("--").arg(bench.get_program()).args(bench.get_args());
         perf.current_dir(bench.get_current_dir().unwrap_or(Path::new(".")));
         ran(&mut perf)?;
-        let mut script = Command::new("perf");
-        script.args(["script", "--ns", "--no-inline", "-F", "comm,pid,tid,time,ip,sym", "-i"]).arg(&data);
-        let output = script.output().context("start perf script")?;
-        if !output.status.success() {
-            bail!(
-                "perf script ended with {}: {}",
-                output.status,
-                String::from_utf8_lossy(&output.stderr).trim()
-            );
-        }
-        std::fs::remove_file(&data).with_context(|| format!("remove {}", data.display()))?;
-        let samples = parse(&String::from_utf8_lossy(&output.stdout))?;
+        let samples = samples_in(&data)?;
         let names = names(&samples, stage);
         let spans = std::fs::read_to_string(&times).with_context(|| format!("read {}", times.display()))?;
         self.add(subject, &spans_of(&spans)?, &samples, &names);
         Ok(())
+    }
+
+    /// Does a piece of work of this process with samples being taken, and counts all of them.
+    pub fn around<T>(
+        &mut self,
+        stage: &Path,
+        (work, subject): (&str, &str),
+        run: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let data = stage.join("perf.data");
+        let mut perf = recorder(&data).spawn().context("start perf")?;
+        let begun = Instant::now();
+        let done = run();
+        let seconds = begun.elapsed().as_secs_f64();
+        // It writes what it has and ends by the same signal.
+        ran(Command::new("kill").args(["-INT", &perf.id().to_string()]))?;
+        perf.wait().context("wait for perf")?;
+        let done = done?;
+        let samples = samples_in(&data)?;
+        let names = names(&samples, stage);
+        let shares = self.phases.entry(work.to_owned()).or_default();
+        let shares = shares.entry((1, subject.to_owned())).or_default();
+        shares.seconds += seconds;
+        samples.iter().for_each(|sample| shares.add(sample, &names[&sample.pid]));
+        Ok(done)
     }
 
     fn add(&mut self, subject: &str, spans: &[Span], samples: &[Sample], names: &BTreeMap<i32, String>) {
@@ -150,7 +150,7 @@ impl Profiles {
             for ((processes, subject), shares) in subjects {
                 text += &shares.text(subject, *processes);
             }
-            let path = self.directory.join(format!("{phase}.txt"));
+            let path = self.directory.join(format!("{}.txt", phase.replace([' ', ',', '/'], "-")));
             std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
         }
         Ok(())
@@ -212,6 +212,40 @@ impl Shares {
         }
         text
     }
+}
+
+/// `perf`, about to sample the whole machine. The clock is that of `bearing bench tree`; no hardware's
+/// counter, which stands still while a core is idle.
+fn recorder(data: &Path) -> Command {
+    let mut perf = Command::new("perf");
+    perf.args([
+        "record",
+        "-q",
+        "-a",
+        "-g",
+        "-N",
+        "-e",
+        "cpu-clock",
+        "-F",
+        SAMPLES_PER_S,
+        "-k",
+        "boottime",
+        "-o",
+    ]);
+    perf.arg(data);
+    perf
+}
+
+/// Takes the samples out of a file, which goes.
+fn samples_in(data: &Path) -> Result<Vec<Sample>> {
+    let mut script = Command::new("perf");
+    script.args(["script", "--ns", "--no-inline", "-F", "comm,pid,tid,time,ip,sym", "-i"]).arg(data);
+    let output = script.output().context("start perf script")?;
+    if !output.status.success() {
+        bail!("perf script ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    std::fs::remove_file(data).with_context(|| format!("remove {}", data.display()))?;
+    parse(&String::from_utf8_lossy(&output.stdout))
 }
 
 /// The largest first.
@@ -296,8 +330,9 @@ fn called(pid: i32, main: &str, line: Option<&[u8]>, stage: &Path) -> String {
         Some("mount") if is_ours => format!("mount {point}"),
         _ if is_ours && words[0].contains("passthrough") => format!("passthrough {point}"),
         _ if line.is_some_and(<[u8]>::is_empty) => "kernel's threads".to_owned(),
-        _ if main == "bearing" => "the benchmark".to_owned(),
-        _ if ["tar", "rm", "perf"].contains(&main) || main.starts_with("git") => main.to_owned(),
+        _ if ["bearing", "xtask"].contains(&main) => "the benchmark".to_owned(),
+        _ if main.starts_with("mfs") => main.to_owned(),
+        _ if ["tar", "rm", "find", "perf"].contains(&main) || main.starts_with("git") => main.to_owned(),
         _ => OTHERS.to_owned(),
     }
 }

@@ -22,6 +22,7 @@ use self::run::{Rows, Subject};
 use self::tree::Tree;
 use crate::beside::{MooseFs, passthrough};
 use crate::cargo::release_build;
+use crate::profile::Profiles;
 use crate::stage::{Servers, Stage, said};
 
 /// What to measure.
@@ -57,6 +58,9 @@ pub struct BenchSharedArgs {
     /// Copies of metadata [default: two if there are two servers]
     #[arg(long)]
     copies: Option<u32>,
+    /// Sample the CPUs with perf meanwhile, and write here what the time of each work was spent on
+    #[arg(long, value_name = "DIR")]
+    profile: Option<PathBuf>,
     /// Where to put the raw results [default: bench/runs/DATE-shared.csv]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -87,6 +91,8 @@ pub fn run(root: &Path, args: &BenchSharedArgs) -> Result<()> {
     };
     let stage = Stage::new(root.join("target/bench-shared"), program)?;
     let mut set = Set::start(&stage, args)?;
+    let profiles = args.profile.as_deref().map(Profiles::new).transpose()?;
+    set.rows.profiles = profiles.map(|profiles| (profiles, stage.directory.clone()));
     let mut measured = Ok(());
     for part in [Part::Mix, Part::Calls, Part::Tree, Part::Large] {
         if measured.is_ok() && (args.only.is_empty() || args.only.contains(&part)) {
@@ -97,6 +103,9 @@ pub fn run(root: &Path, args: &BenchSharedArgs) -> Result<()> {
     let table = set.rows.table() + &set.memory;
     fs::write(&out, raw(args, &table, &set.rows)?).with_context(|| format!("write {}", out.display()))?;
     println!("\n{table}\nraw results: {}", out.display());
+    if let Some((profiles, _)) = &set.rows.profiles {
+        profiles.write()?;
+    }
     measured
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::bench_copies::median;
+use crate::profile::Profiles;
 
 /// Ticks of a process's time in a second (`getconf CLK_TCK`).
 const TICKS: f64 = 100.0;
@@ -64,7 +65,11 @@ pub struct Row {
 
 /// All lines.
 #[derive(Debug, Default)]
-pub struct Rows(Vec<Row>);
+pub struct Rows {
+    rows: Vec<Row>,
+    /// Samples are taken of everything that is measured, and where that lies.
+    pub profiles: Option<(Profiles, PathBuf)>,
+}
 
 impl Rows {
     /// Does a piece of work, says how fast it went, and keeps that.
@@ -78,7 +83,11 @@ impl Rows {
         std::fs::write("/proc/sys/vm/drop_caches", "2")
             .context("have the kernel forget files (root is needed)")?;
         let before = processor_seconds(&subject.marker)?;
-        let did = run().with_context(|| format!("{work} on {}", subject.name))?;
+        let did = match &mut self.profiles {
+            Some((profiles, stage)) => profiles.around(stage, (work, &subject.name), run),
+            None => run(),
+        };
+        let did = did.with_context(|| format!("{work} on {}", subject.name))?;
         let used = processor_seconds(&subject.marker)? - before;
         let cpu_us = used * 1e6 / did.operations.max(1) as f64;
         println!(
@@ -87,7 +96,7 @@ impl Rows {
             did.rate(),
             did.seconds
         );
-        self.0.push(Row { work: work.to_owned(), subject: subject.name.clone(), round, did, cpu_us });
+        self.rows.push(Row { work: work.to_owned(), subject: subject.name.clone(), round, did, cpu_us });
         Ok(())
     }
 
@@ -98,13 +107,13 @@ impl Rows {
             "work", "on", "op/s", "seconds", "p50 ms", "p99 ms", "p99.9 ms", "max ms", "CPU us"
         );
         let mut seen: Vec<(&str, &str)> = Vec::new();
-        for Row { work, subject, .. } in &self.0 {
+        for Row { work, subject, .. } in &self.rows {
             let key = (work.as_str(), subject.as_str());
             if seen.contains(&key) {
                 continue;
             }
             seen.push(key);
-            let of = || self.0.iter().filter(|row| (row.work.as_str(), row.subject.as_str()) == key);
+            let of = || self.rows.iter().filter(|row| (row.work.as_str(), row.subject.as_str()) == key);
             let middle = |value: &dyn Fn(&Row) -> f64| median(of().map(value).collect());
             let at = |share: f64| match middle(&|row| row.did.at(share) as f64 / 1e3) {
                 0.0 => String::new(),
@@ -130,7 +139,7 @@ impl Rows {
     /// Every line, for programs.
     pub fn csv(&self) -> String {
         let mut text = "work,round,on,operations,seconds,p50_us,p99_us,p999_us,max_us,cpu_us\n".to_owned();
-        for Row { work, subject, round, did, cpu_us } in &self.0 {
+        for Row { work, subject, round, did, cpu_us } in &self.rows {
             writeln!(
                 text,
                 "\"{work}\",{round},\"{subject}\",{},{:.3},{},{},{},{},{cpu_us:.1}",
@@ -217,7 +226,7 @@ mod tests {
             did: Work::new(Duration::from_secs(seconds), 100),
             cpu_us: 7.0,
         };
-        let rows = Rows(vec![row(1, 1), row(2, 4), row(3, 2)]);
+        let rows = Rows { rows: vec![row(1, 1), row(2, 4), row(3, 2)], profiles: None };
         let table = rows.table();
         assert_eq!(table.lines().count(), 2);
         let fields: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();

@@ -73,7 +73,8 @@ impl State {
             return open;
         }
         if recall.keys.is_empty() {
-            self.drop_block(recall.tablet, &open);
+            let kernel = self.drop_block(recall.tablet, &open);
+            self.invalidate(kernel);
         } else {
             self.drop_keys(&recall.keys);
         }
@@ -106,7 +107,8 @@ impl State {
             .collect()
     }
 
-    fn drop_block(&mut self, block: Block, open: &[NodeId]) {
+    /// Gives what the kernel has to forget.
+    fn drop_block(&mut self, block: Block, open: &[NodeId]) -> Vec<Invalidation> {
         let mut kernel = Vec::new();
         self.leases.recall_block(block);
         self.cache.recall_block(block, self.io.now.mono, &mut kernel);
@@ -115,7 +117,7 @@ impl State {
         kernel.extend(open.iter().map(|node| Invalidation::Node { node: *node }));
         kernel.extend(self.renamed_among(|_| true));
         self.prune_leases();
-        self.invalidate(kernel);
+        kernel
     }
 
     /// A change was given up, and may happen yet: nothing that is leased is served any more, here or by the
@@ -125,10 +127,19 @@ impl State {
         for node in &open {
             self.files.doubt(*node);
         }
-        self.drop_block(Block::RING, &open);
+        let kernel = self.drop_block(Block::RING, &open);
+        self.invalidate(kernel);
         for node in open {
             self.plan_renewal(node);
         }
+    }
+
+    /// Nothing that is leased is served any more, and nothing is leased from now on. Gives what the kernel
+    /// has to forget.
+    pub fn stop_leasing(&mut self) -> Vec<Invalidation> {
+        self.leases.stop();
+        let open = self.files.open_in(Block::RING);
+        self.drop_block(Block::RING, &open)
     }
 
     fn open_among(&self, recall: &Recall) -> Vec<NodeId> {

@@ -13,6 +13,9 @@ use bearing_proto::envelope::Refusal;
 use bearing_types::{Code, Position, ServerId, SessionId};
 use std::time::Duration;
 
+/// A kernel that has not forgotten for so long what it knew is not waited for when the session ends.
+const FORGET_TIMEOUT: Duration = Duration::from_secs(1);
+
 impl State {
     fn open_session(&mut self, renew_within: Duration) {
         self.session.opened();
@@ -161,15 +164,20 @@ impl Context {
         }
     }
 
-    /// Tells the server that the session is over, and ends it here. A server that does not answer is not
-    /// waited for long: the session is not renewed any more, so it ends there too.
+    /// Tells the server that the session is over, and ends it here. Programs may go on meanwhile, after a
+    /// lazy unmount: nothing is used under a lease once that is told, as others wait for none of them then.
+    /// A server that does not answer is not waited for long: the session is not renewed any more, so it ends
+    /// there too.
     pub async fn close_session(&self) -> Result<(), Code> {
         let (position, patience) =
             self.with(|state| (position_of_session(state.session.id()), state.io.config.close_timeout));
-        self.with(|state| {
+        let forgotten = self.with(|state| {
             state.session.begin_end();
             state.io.step("all flushed, session not closed");
+            let kernel = state.stop_leasing();
+            state.invalidate_and_tell(kernel)
         });
+        self.sleep_unless(FORGET_TIMEOUT, forgotten).await;
         self.past_fence(position).await;
         let closed = match self.call_within(position, Call::CloseSession, patience).await {
             // Over is what was asked for: an answer to an earlier copy of the request was lost.

@@ -24,7 +24,7 @@ const SUSPENDED: Duration = Duration::from_millis(300);
 impl State {
     /// A change of ours in a directory that is not delegated went well. Whether to ask for it now.
     fn is_worth_delegating(&mut self, directory: NodeId) -> bool {
-        if !self.io.config.delegates || !self.delegations.may_ask(directory) {
+        if !self.io.config.delegates || self.session.is_ending() || !self.delegations.may_ask(directory) {
             return false;
         }
         let cached = self.cache.directory(directory, self.io.now.mono);
@@ -48,6 +48,7 @@ impl State {
         let may_be_lent = grant.acl == AclHash(0) && grant.quota.is_none();
         let may_change = grant.access.allows(who, Permission::CHANGE_ENTRIES, FileType::Directory);
         self.io.config.delegates
+            && !self.session.is_ending()
             && may_be_lent
             && may_change
             && !self.leases.is_changing(known.content_key())
@@ -217,8 +218,9 @@ impl Context {
         self.with(|state| {
             let tablet = state.routes.locate(directory.home).map(|located| located.block);
             match (answered, tablet) {
+                // At the end everything is given back; what is lent then goes with the session.
                 (Ok(answered), Some(tablet)) => {
-                    if let Body::Delegation(lent) = answered.body {
+                    if let (Body::Delegation(lent), false) = (answered.body, state.session.is_ending()) {
                         state.on_delegation(*lent, tablet, incarnation, &answered.stamp);
                     }
                 }

@@ -221,6 +221,7 @@ fn a_file_that_is_gone_answers_eio_and_closes() {
 fn an_end_that_finds_the_session_over_is_an_end() {
     let mut world = World::open();
     let end = world.start(Operation::End);
+    world.kernel_forgets();
     while let Some(sent) = world.sent.pop() {
         let request = sent.request().clone();
         let over = matches!(request.call, Call::CloseSession);

@@ -685,6 +685,7 @@ fn the_end_of_the_session_gives_back_what_is_lent_and_waits_for_no_server_that_i
             world.pass(config().finish_timeout);
             world.sent.retain(|sent| !matches!(sent.request().call, Call::Delegated { .. }));
         }
+        world.kernel_forgets();
         let closing = world.take_request();
         assert_eq!(closing.call, Call::CloseSession);
         world.reply_done(&closing, Ok(Body::Done));

@@ -563,6 +563,7 @@ fn ending_makes_everything_stable_and_closes_the_session() {
 fn an_end_that_no_server_hears_of_is_not_waited_for_long() {
     let mut world = World::open();
     let ending = world.start(Operation::End);
+    world.kernel_forgets();
     world.pass(Duration::from_millis(1_900));
     assert!(world.sent.iter().any(|sent| matches!(sent.request().call, Call::CloseSession)));
     assert!(!world.finished.contains_key(&ending));

@@ -1,5 +1,6 @@
 //! What is served without asking, and how that ends.
 
+use super::delegation::{delegating, make};
 use super::world::*;
 use crate::*;
 use bearing_proto::Message;
@@ -85,6 +86,61 @@ fn a_recall_is_answered_only_when_the_kernel_has_forgotten() {
     assert_eq!(recalled(&mut world), (3, vec![]));
     world.start(lookup("a"));
     assert!(is_lookup(&world.take_request().call), "it is not served any more");
+}
+
+/// Others wait for none of its leases once its home has heard of the end, and programs may go on after a lazy
+/// unmount.
+#[test]
+fn nothing_is_used_under_a_lease_any_more_when_the_end_of_the_session_is_told() {
+    let mut world = with_name_cached();
+    world.start(Operation::End);
+    assert!(world.sent.is_empty(), "the kernel goes by the name yet");
+    let (number, what) = world.invalidations.remove(0);
+    assert!(what.contains(&Invalidation::Entry { directory: NodeId::ROOT, name: name("a") }), "{what:?}");
+    world.step(Event::Invalidated(number));
+    assert_eq!(world.take_request().call, Call::CloseSession);
+    let ticket = world.start(Operation::Root);
+    world.answer_one(Body::Directory(Box::new(root_view(20_000))));
+    world.found(ticket);
+    for _ in 0..2 {
+        let ticket = world.start(lookup("a"));
+        let request = world.take_request();
+        if matches!(request.call, Call::Directory { .. }) {
+            world.reply_done(&request, Ok(Body::Directory(Box::new(root_view(20_000)))));
+            assert!(is_lookup(&world.take_request().call));
+        } else {
+            assert!(is_lookup(&request.call), "{request:?}");
+        }
+        assert!(!world.finished.contains_key(&ticket), "it is asked for each time");
+    }
+}
+
+#[test]
+fn no_directory_is_asked_for_while_the_session_ends() {
+    let mut world = delegating();
+    world.start(Operation::End);
+    world.kernel_forgets();
+    assert_eq!(world.take_request().call, Call::CloseSession);
+    for number in 0..5 {
+        world.start(make(&format!("file-{number}")));
+        while let Some(sent) = world.sent.pop() {
+            let request = sent.request().clone();
+            let body = match &request.call {
+                Call::Directory { .. } => Body::Directory(Box::new(root_view(20_000))),
+                Call::Create { .. } => entry(file(number + 4, &format!("file-{number}")), 0),
+                other => panic!("{other:?}"),
+            };
+            world.reply_done(&request, Ok(body));
+        }
+    }
+}
+
+#[test]
+fn a_kernel_that_does_not_forget_is_not_waited_for_long_at_the_end() {
+    let mut world = with_name_cached();
+    world.start(Operation::End);
+    world.pass(Duration::from_millis(1_100));
+    assert!(world.sent.iter().any(|sent| matches!(sent.request().call, Call::CloseSession)));
 }
 
 fn rename_a_to_b() -> Operation {

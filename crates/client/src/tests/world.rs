@@ -169,6 +169,14 @@ impl World {
         self.reply(request.sequence, WireAnswer::Done { tablet, epoch, result, changed });
     }
 
+    /// The kernel has forgotten what it was to forget.
+    pub fn kernel_forgets(&mut self) {
+        while !self.invalidations.is_empty() {
+            let (number, _) = self.invalidations.remove(0);
+            self.step(Event::Invalidated(number));
+        }
+    }
+
     /// Answers the only thing sent.
     pub fn answer_one(&mut self, body: Body) -> Request {
         let request = self.take_request();

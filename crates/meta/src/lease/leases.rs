@@ -389,8 +389,11 @@ impl LeaseTable {
             if let Ok(place) = entry.place(session) {
                 entry.holders.remove(place);
             }
-            // Who wants it may have it leased himself, and may not come again.
-            if !entry.holders.iter().any(|(holder, _)| self.recalled.contains(&(*holder, *key))) {
+            // Who wants it may have it leased himself, and may not come again. Or he has it already.
+            let is_recalled = |(holder, until): &(SessionId, Mono)| {
+                *until > now && self.recalled.contains(&(*holder, *key))
+            };
+            if entry.is_quiet(now) && !entry.holders.iter().any(is_recalled) {
                 let delegation = matches!(key, LeaseKey::Delegation(_));
                 let quiet = if delegation { config.delegation_delay } else { config.recall_lease_delay };
                 entry.quiet_until = Some(now.after(quiet));

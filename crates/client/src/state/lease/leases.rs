@@ -38,6 +38,8 @@ pub(crate) struct Leases {
     recalled_blocks: Vec<(Block, u64)>,
     changing: BTreeMap<LeaseKey, u32>,
     prune_at: usize,
+    /// Nothing is leased any more.
+    stopped: bool,
 }
 
 /// Recalled keys remembered before the first look for those that no request can meet any more.
@@ -51,7 +53,13 @@ impl Leases {
             recalled_blocks: Vec::new(),
             changing: BTreeMap::new(),
             prune_at: PRUNE_AT_MIN,
+            stopped: false,
         }
+    }
+
+    /// No reply gives a lease from now on.
+    pub fn stop(&mut self) {
+        self.stopped = true;
     }
 
     /// What a request that is sent now remembers.
@@ -116,7 +124,8 @@ impl Leases {
 
     fn block_is_young(&self, position: Position, stamp: &Stamp) -> bool {
         let later = |counter: u64| counter > stamp.mark.0;
-        !self.recalled_blocks.iter().any(|(block, counter)| later(*counter) && block.contains(position))
+        let mut recalled = self.recalled_blocks.iter();
+        !self.stopped && !recalled.any(|(block, counter)| later(*counter) && block.contains(position))
     }
 
     /// Whether enough is remembered to be worth a [`Leases::prune`].
