@@ -35,6 +35,7 @@ const OTHERS: &str = "other programs";
 #[derive(Debug)]
 pub struct Profiles {
     directory: PathBuf,
+    /// By phase, number of processes (0: of another kind of work) and what was measured.
     phases: BTreeMap<String, BTreeMap<(u32, String), Shares>>,
 }
 
@@ -125,7 +126,7 @@ impl Profiles {
         let samples = samples_in(&data)?;
         let names = names(&samples, stage);
         let shares = self.phases.entry(work.to_owned()).or_default();
-        let shares = shares.entry((1, subject.to_owned())).or_default();
+        let shares = shares.entry((0, subject.to_owned())).or_default();
         shares.seconds += seconds;
         samples.iter().for_each(|sample| shares.add(sample, &names[&sample.pid]));
         Ok(done)
@@ -185,9 +186,9 @@ impl Shares {
             words.collect::<Vec<String>>().join(", ")
         };
         let seconds = self.seconds;
-        let mut text = format!(
-            "\n{subject}, x{processes}: {seconds:.3} s, {ours} samples, besides {others} of {OTHERS}\n"
-        );
+        let by = if processes > 0 { format!(", x{processes}") } else { String::new() };
+        let mut text =
+            format!("\n{subject}{by}: {seconds:.3} s, {ours} samples, besides {others} of {OTHERS}\n");
         let mut line = |line: String| writeln!(text, "{line}").expect("a string takes everything");
         for (name, samples) in by_size(self.processes.iter().map(|(name, process)| (name, process.samples))) {
             let process = &self.processes[name];

@@ -88,14 +88,8 @@ impl Audit {
         sim.start(host);
         let took = self.time(sim, ticket, begun);
         sim.world.counts.add("drill: a server is killed and started again");
-        if took > RESTART + BACK_WITHIN {
-            let what = format!(
-                "{host:?} was down for {} ms, and a change there took {} ms",
-                RESTART / MILLISECOND,
-                took / MILLISECOND
-            );
-            sim.ledger.blame(&sim.world, Promise::InTime, what);
-        }
+        let what = format!("{host:?} was down for {} ms, and a change there", RESTART / MILLISECOND);
+        blame_if_late(sim, took, RESTART + BACK_WITHIN, &what);
         for (other, had) in others.iter().zip(before) {
             let lost: Vec<Block> = had.difference(&blocks(sim, *other)).copied().collect();
             if !lost.is_empty() {
@@ -127,14 +121,11 @@ impl Audit {
         servers.iter().for_each(|host| sim.start(*host));
         let took = self.time_all(sim, tickets, begun);
         sim.world.counts.add("drill: all servers lose power as a client ends its session");
-        if took > RESTART + FREE_WITHIN {
-            let what = format!(
-                "a client ended its session, then all were down for {} ms, and changes took {} ms",
-                RESTART / MILLISECOND,
-                took / MILLISECOND
-            );
-            sim.ledger.blame(&sim.world, Promise::InTime, what);
-        }
+        let what = format!(
+            "a client ended its session, then all were down for {} ms, and changes",
+            RESTART / MILLISECOND
+        );
+        blame_if_late(sim, took, RESTART + FREE_WITHIN, &what);
     }
 
     /// A server is started while the coordinator is slow: it serves its tablets all the same, under one new
@@ -190,13 +181,16 @@ impl Audit {
             let (ticket, begun) = (sim.begin(chmod(near)), sim.world.now().0);
             let took = self.time(sim, ticket, begun);
             sim.world.counts.add("drill: a server stays away");
-            if took > UNHINDERED {
-                let what =
-                    format!("{away:?} is away, and a change at {asked:?} takes {} ms", took / MILLISECOND);
-                sim.ledger.blame(&sim.world, Promise::InTime, what);
-            }
+            blame_if_late(sim, took, UNHINDERED, &format!("{away:?} is away, and a change at {asked:?}"));
         }
         sim.start(away);
+    }
+}
+
+fn blame_if_late(sim: &mut Sim, took: u64, limit: u64, what: &str) {
+    if took > limit {
+        let what = format!("{what} took {} ms, {} at most", took / MILLISECOND, limit / MILLISECOND);
+        sim.ledger.blame(&sim.world, Promise::InTime, what);
     }
 }
 

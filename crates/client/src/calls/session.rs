@@ -165,7 +165,8 @@ impl Context {
     }
 
     /// Tells the server that the session is over, and ends it here. Programs may go on meanwhile, after a
-    /// lazy unmount: nothing is used under a lease once that is told, as others wait for none of them then.
+    /// lazy unmount: nothing is used under a lease once the server may know, as others wait for none of them
+    /// then.
     /// A server that does not answer is not waited for long: the session is not renewed any more, so it ends
     /// there too.
     pub async fn close_session(&self) -> Result<(), Code> {

@@ -2,8 +2,7 @@
 //! those that are over.
 //!
 //! The log has the answers, who is registered, who is over and who closed itself. When somebody was heard of
-//! and what sessions say of themselves is lost with the owner: whoever takes the tablet over gives them a
-//! full life anew.
+//! and what sessions say of themselves is lost with the owner: the next owner gives them a full life anew.
 
 use crate::record::Key;
 use crate::tablet::replies::{Answered, Replies};

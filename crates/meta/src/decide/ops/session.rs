@@ -28,8 +28,8 @@ pub(super) fn renew(view: &mut View) -> Decide<Body> {
     }
 }
 
-/// Its record stays beside the mark until that is collected: whoever asks, also after a restart, hears that
-/// the client itself uses nothing any more, and waits for no lease of it.
+/// Its record stays beside the mark until that is collected: tablets that ask, also after a restart, hear
+/// that the client itself uses nothing any more, and wait for no lease of it.
 pub(super) fn close(view: &mut View) -> Decide<Body> {
     let session = asker(view)?;
     let now = view.time();
