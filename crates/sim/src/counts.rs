@@ -85,7 +85,7 @@ const EXPECTED: &[&str] = &[
     "fault: a process is stopped",
     "fault: a process is stopped for longer than a session lives",
     "fault: a disk does nothing",
-    "fault: an answer of the coordinator is late",
+    "fault: a question takes the coordinator long",
     "fault: an answer of the coordinator is lost",
     "fault: the coordinator's registers are older",
     "meta: refused registers that are older",

@@ -271,8 +271,7 @@ fn run_one(root: &Path, program: &Path, soak: Soak, args: &SoakArgs) -> Result<(
     Ok(())
 }
 
-/// A test of the command line, more often or with its long parts.
-/// One of the data servers has a disk that can be made slow.
+/// The long reads of the command line's tests. One of the data servers has a disk that can be made slow.
 fn reads(root: &Path) -> Result<()> {
     let disk = root.join("target/soak-slow-disk");
     std::fs::create_dir_all(&disk).with_context(|| format!("make {}", disk.display()))?;
@@ -284,6 +283,7 @@ fn reads(root: &Path) -> Result<()> {
     ran
 }
 
+/// A test of the command line, more often or with its long parts.
 fn cli_test(root: &Path, test: &[&str], rounds: u64) -> Result<()> {
     let mut run = Command::new(crate::cargo::cargo());
     run.args(["test", "--quiet", "-p", "bearing-cli", "--test"]).args(test);
