@@ -47,9 +47,19 @@ impl Lookup {
         Ok(Lookup { kind, points: Points::Hashed, ring, filters })
     }
 
-    /// A client that knows these servers.
-    pub fn client(&self, servers: &[ServerId]) -> Box<dyn Machine> {
-        let fingers = |cache| Box::new(FingerClient::new(servers, cache, self.points.clone()));
+    /// The same where servers of a ring do not stand where they are hashed to.
+    pub fn with_points(self, points: Points) -> Lookup {
+        Lookup { points, ..self }
+    }
+
+    /// A client that knows these servers; the how-manieth it is says which of them is the nearest to it.
+    pub fn client(&self, servers: &[ServerId], number: u64) -> Box<dyn Machine> {
+        let fingers = |cache| {
+            let mut known = servers.to_vec();
+            let drawn = xxhash_rust::xxh3::xxh3_64_with_seed(&number.to_le_bytes(), 0x6e65_6172);
+            known.rotate_left(drawn as usize % servers.len().max(1));
+            Box::new(FingerClient::new(&known, cache, self.points.clone()))
+        };
         match self.kind {
             LookupKind::ClientMap | LookupKind::SubtreeTable => Box::new(TableClient::new(AskFirst::Owner)),
             LookupKind::Computed => Box::new(ComputedClient::new()),
@@ -170,7 +180,7 @@ mod tests {
     fn conforms(parts: Combination, parameters: &Parameters, seeds: u64) {
         let made = Lookup::new(parts.lookup, SIZES).expect("within bounds");
         let kit = Kit {
-            client: &|servers| made.client(servers),
+            client: &|servers| made.client(servers, 0),
             servers: &|members| made.servers(members),
             newcomer: &|server| made.newcomer(server),
             partition: &|servers| build(parts.partition, servers, parameters).expect("within bounds"),

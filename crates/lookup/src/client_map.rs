@@ -53,6 +53,13 @@ impl ClientMap {
         true
     }
 
+    /// Forgets what is not to be kept.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&Located) -> bool) {
+        let kept: Vec<Located> = self.tablets.in_order().into_iter().filter(keep).collect();
+        self.tablets = TabletIndex::for_tablets(kept.len());
+        kept.into_iter().for_each(|located| self.tablets.put(located));
+    }
+
     /// How many tablets are known.
     pub fn len(&self) -> usize {
         self.tablets.len()

@@ -47,10 +47,10 @@ impl Machine for ComputedClient {
             Event::Referred(query, server, None) | Event::Unreachable(server, Some(query)) => {
                 pass(query, self.next(server, &query), hops_max, out);
             }
-            Event::Map(version, assignment) => {
-                if self.version.is_none_or(|known| known < version) {
-                    let servers: Vec<ServerId> = assignment.arcs().servers().into_iter().collect();
-                    (self.version, self.arcs) = (Some(version), Arcs::even(&servers).ok());
+            Event::Map(map) => {
+                if self.version.is_none_or(|known| known < map.version()) {
+                    let servers: Vec<ServerId> = map.assignment().arcs().servers().into_iter().collect();
+                    (self.version, self.arcs) = (Some(map.version()), Arcs::even(&servers).ok());
                 }
             }
             Event::Unreachable(_, None) | Event::Served(..) | Event::Message(..) => {}

@@ -5,6 +5,7 @@
 //! seed when a promise is broken; one seed gives one run.
 
 use crate::machine::{Event, Machine};
+use crate::map::Map;
 use crate::query::{FileKey, QueryId, Target};
 use crate::world::{Ending, World};
 use bearing_placement::{Arcs, Assignment, Draws, Partition};
@@ -121,7 +122,7 @@ impl<'a> Run<'a> {
         let arcs = self.partition.arcs().clone();
         let next = self.assignment.toward(&arcs, 1).expect("arcs cover the ring");
         self.assignment = Arc::new(next);
-        let map = Event::Map(MapVersion(self.version), Arc::clone(&self.assignment));
+        let map = Event::Map(Map::new(MapVersion(self.version), Arc::clone(&self.assignment)));
         let servers: Vec<ServerId> = self.world.servers().collect();
         servers.into_iter().for_each(|server| self.world.tell(server, map.clone()));
         if to_clients {

@@ -9,7 +9,10 @@ mod client_map;
 mod computed;
 pub mod conformance;
 pub mod finger;
+#[cfg(test)]
+mod laws;
 mod machine;
+mod map;
 mod message;
 mod query;
 mod table;
@@ -20,6 +23,7 @@ pub use build::{COORDINATOR, Lookup};
 pub use client_map::ClientMap;
 pub use computed::ComputedClient;
 pub use machine::{Command, Event, Machine};
+pub use map::Map;
 pub use message::Message;
 pub use query::{FileKey, LookupError, Query, QueryId, Target, Trail};
 pub use table::{AskFirst, NetworkClient, TableClient, TableServer};

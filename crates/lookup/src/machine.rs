@@ -16,11 +16,11 @@
 //! ever, whatever vanished meanwhile. No machine reads a clock or waits; a lookup only says whom to ask
 //! first, so a wrong one costs hops, never a wrong answer.
 
+use crate::map::Map;
 use crate::message::Message;
 use crate::query::{FileKey, LookupError, Query};
 use crate::tablet_index::Located;
-use bearing_placement::Assignment;
-use bearing_types::{MapVersion, Mono, ServerId};
+use bearing_types::{Mono, ServerId};
 use std::fmt;
 use std::sync::Arc;
 
@@ -37,8 +37,8 @@ pub enum Event {
     Referred(Query, ServerId, Option<Located>),
     /// A message of another machine of this lookup.
     Message(ServerId, Message),
-    /// The coordinator says who owns what. Shared, not copied: it is large and only read.
-    Map(MapVersion, Arc<Assignment>),
+    /// The coordinator says who owns what.
+    Map(Arc<Map>),
     /// At a server with filters: a file is stored here from now on.
     Stored(FileKey),
     /// At a server with filters: a file that was stored here is gone. Once for each [`Event::Stored`]: one

@@ -7,10 +7,10 @@
 
 use crate::client_map::ClientMap;
 use crate::machine::{Command, Event, Machine, pass};
+use crate::map::Map;
 use crate::query::Query;
 use crate::tablet_index::Located;
-use bearing_placement::Assignment;
-use bearing_types::{MapVersion, Mono, ServerId};
+use bearing_types::{Mono, ServerId};
 use std::sync::Arc;
 
 /// Where a client asks first.
@@ -28,8 +28,9 @@ pub enum AskFirst {
 #[derive(Debug)]
 pub struct TableClient {
     first: AskFirst,
-    map: ClientMap,
-    assignment: Option<Arc<Assignment>>,
+    map: Option<Arc<Map>>,
+    /// What referrals taught since: counts where its epoch is higher than the map's.
+    learnt: ClientMap,
     /// Servers that could not be reached since the last whole map, newest last; at most [`GONE_MAX`].
     gone: Vec<ServerId>,
 }
@@ -44,12 +45,18 @@ impl TableClient {
 
     /// A client that knows nothing yet.
     pub fn new(first: AskFirst) -> TableClient {
-        TableClient { first, map: ClientMap::new(), assignment: None, gone: Vec::new() }
+        TableClient { first, map: None, learnt: ClientMap::new(), gone: Vec::new() }
     }
 
     /// Who is believed to own a position: no message, no copy.
     pub fn locate(&self, query: &Query) -> Option<ServerId> {
-        self.map.locate(query.target.position).map(|located| located.owner)
+        let position = query.target.position;
+        let by_map = self.map.as_ref().map(|map| map.at(position));
+        let learnt = self
+            .learnt
+            .locate(position)
+            .filter(|learnt| by_map.is_none_or(|known| known.epoch < learnt.epoch));
+        learnt.or(by_map).map(|located| located.owner)
     }
 
     /// Whom to try: the owner as believed; if that one is gone, the replicas, which know or have become the
@@ -58,11 +65,11 @@ impl TableClient {
         let there = |server: &ServerId| !self.gone.contains(server) && Some(*server) != refused;
         let owner = self.locate(query).filter(there);
         owner.or_else(|| {
-            let tablet = self.assignment.as_ref()?.tablet_at(query.target.position);
+            let tablet = self.map.as_ref()?.assignment().tablet_at(query.target.position);
             let replica = tablet.members.iter().find(|member| there(member));
             // Nobody has a copy: any server that is there may know of a newer map.
             let anybody = || {
-                let owners = self.assignment.as_ref()?.tablets().map(|tablet| tablet.owner);
+                let owners = self.map.as_ref()?.assignment().tablets().map(|tablet| tablet.owner);
                 let others: Vec<ServerId> = owners.filter(there).collect();
                 others.get(query.hops as usize % others.len().max(1)).copied()
             };
@@ -93,7 +100,7 @@ impl Machine for TableClient {
                 if let Some(located) = hint {
                     // Who is named may be back.
                     self.is_there(located.owner);
-                    self.map.learn(located);
+                    self.learnt.learn(located);
                 }
                 pass(query, self.candidate(&query, Some(by)), TableClient::HOPS_MAX, out);
             }
@@ -108,11 +115,11 @@ impl Machine for TableClient {
                     pass(query, self.candidate(&query, None), TableClient::HOPS_MAX, out);
                 }
             }
-            Event::Map(version, assignment) => {
-                if self.map.version().is_none_or(|known| known < version) {
+            Event::Map(map) => {
+                if self.map.as_ref().is_none_or(|known| known.version() < map.version()) {
                     self.gone.clear();
-                    self.map.replace(version, &assignment);
-                    self.assignment = Some(assignment);
+                    self.learnt.retain(|learnt| map.at(learnt.block.start()).epoch < learnt.epoch);
+                    self.map = Some(map);
                 }
             }
             Event::Served(_, server) => self.is_there(server),
@@ -122,7 +129,7 @@ impl Machine for TableClient {
     }
 
     fn table_bytes(&self) -> usize {
-        self.map.bytes()
+        self.map.as_ref().map_or(0, |map| map.bytes()) + self.learnt.bytes()
     }
 }
 
@@ -132,7 +139,7 @@ pub struct TableServer {
     id: ServerId,
     /// Whether it passes on what is not its own, or refers the client.
     passes: bool,
-    newest: Option<(MapVersion, Arc<Assignment>)>,
+    newest: Option<Arc<Map>>,
 }
 
 impl TableServer {
@@ -147,8 +154,7 @@ impl TableServer {
     }
 
     fn located(&self, query: &Query) -> Option<Located> {
-        let tablet = self.newest.as_ref()?.1.tablet_at(query.target.position);
-        Some(Located { block: tablet.block, epoch: tablet.epoch, owner: tablet.owner })
+        self.newest.as_ref().map(|map| map.at(query.target.position))
     }
 }
 
@@ -164,9 +170,9 @@ impl Machine for TableServer {
             },
             // Passed on to one that is gone: the client tries others.
             Event::Unreachable(_, Some(query)) => out.push(Command::Refer(query, None)),
-            Event::Map(version, assignment) => {
-                if self.newest.as_ref().is_none_or(|(known, _)| *known < version) {
-                    self.newest = Some((version, assignment));
+            Event::Map(map) => {
+                if self.newest.as_ref().is_none_or(|known| known.version() < map.version()) {
+                    self.newest = Some(map);
                 }
             }
             Event::Unreachable(_, None) | Event::Served(..) | Event::Referred(..) | Event::Message(..) => {}
@@ -176,7 +182,7 @@ impl Machine for TableServer {
     }
 
     fn table_bytes(&self) -> usize {
-        self.newest.as_ref().map_or(0, |(_, assignment)| assignment.tablets().count() * size_of::<Located>())
+        self.newest.as_ref().map_or(0, |map| map.bytes())
     }
 }
 

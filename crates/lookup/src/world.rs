@@ -44,6 +44,10 @@ pub struct World<S = Box<dyn Machine>> {
     asked: BTreeMap<QueryId, (usize, Mono)>,
     endings: BTreeMap<QueryId, Ending>,
     messages: u64,
+    /// How many queries each server was sent by clients.
+    first_asked: BTreeMap<ServerId, u64>,
+    /// How many queries servers sent to servers that are not there.
+    missed: u64,
     /// Of 1,000 messages between servers so many are lost.
     loss_per_mille: u64,
     draws: u64,
@@ -73,6 +77,8 @@ impl<S: Machine> World<S> {
             asked: BTreeMap::new(),
             endings: BTreeMap::new(),
             messages: 0,
+            first_asked: BTreeMap::new(),
+            missed: 0,
             loss_per_mille: 0,
             draws: 0,
         }
@@ -164,6 +170,17 @@ impl<S: Machine> World<S> {
     /// Messages between servers so far.
     pub fn messages(&self) -> u64 {
         self.messages
+    }
+
+    /// How many queries each server was sent by clients: those that went on from server to server count at
+    /// the first.
+    pub fn first_asked(&self) -> &BTreeMap<ServerId, u64> {
+        &self.first_asked
+    }
+
+    /// How many queries servers sent to servers that are not there.
+    pub fn missed(&self) -> u64 {
+        self.missed
     }
 
     /// The time.
@@ -291,6 +308,11 @@ impl<S: Machine> World<S> {
     }
 
     fn pass(&mut self, from: Party, server: ServerId, query: Query) {
+        if matches!(from, Party::Client(_)) {
+            *self.first_asked.entry(server).or_default() += 1;
+        } else if !self.servers.contains_key(&server) {
+            self.missed += 1;
+        }
         if self.servers.contains_key(&server) {
             self.send(Party::Server(server), Event::Query(query));
         } else {

@@ -16,14 +16,15 @@ mod filters;
 use crate::config::Config;
 use crate::engine::MetaServer;
 use crate::mutant::Mutant;
-use bearing_lookup::{Command, Event, FileKey, Machine, Message, Query, QueryId, TableServer, Target, Trail};
+use bearing_lookup::{
+    Command, Event, FileKey, Machine, Map, Message, Query, QueryId, TableServer, Target, Trail,
+};
 use bearing_placement::{Assignment, LookupKind};
 use bearing_proto::client::{Call, Request};
 use bearing_proto::filters::FilterMessage;
 use bearing_types::{Block, MapVersion, Mono, ServerId};
 use filters::Filters;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 pub use filters::FilterView;
 
@@ -124,7 +125,7 @@ impl<F> Relays<F> {
         match &mut self.lookup {
             Passing::Table(machine, known) => {
                 if known.replace(version) != Some(version) {
-                    machine.step(now, Event::Map(version, Arc::new(assignment.clone())), &mut self.said);
+                    machine.step(now, Event::Map(Map::new(version, assignment.clone())), &mut self.said);
                 }
             }
             Passing::Filters(filters) => filters.learn_list(now, version, others, &mut self.said),

@@ -10,6 +10,8 @@ mod assignment;
 mod balance;
 pub mod conformance;
 mod draws;
+#[cfg(test)]
+mod laws;
 mod load;
 mod parameters;
 pub mod partition;

@@ -7,6 +7,9 @@ use bearing_types::{ParameterError, within};
 pub struct Parameters {
     /// Points of each server on the ring (consistent hashing; AngleCut's virtual nodes). 1 to 4,096.
     pub virtual_nodes: u32,
+    /// RDHT-MDSC's set-up: points of the ring at equal distances, so that servers have equal ranges; a server
+    /// that joins halves the longest. Otherwise points lie where they are hashed to.
+    pub even_points: bool,
     /// AngleCut section 4.4: the weight of old boundaries grows from `alpha_start` to `alpha_max`, each 0
     /// to 1.
     pub alpha_start: f64,
@@ -40,6 +43,7 @@ impl Default for Parameters {
     fn default() -> Parameters {
         Parameters {
             virtual_nodes: 1,
+            even_points: false,
             alpha_start: 0.0,
             alpha_max: 0.8,
             alpha_step: 0.1,

@@ -50,11 +50,13 @@ impl Seat {
 
     fn over(node: NodeId, seating: Seating, span: Block) -> Seat {
         let (name_block, home) = match seating {
-            Seating::AnglecutHashed => (Block::of_length_bits(span.start(), NAME_BLOCK_BITS), span.start()),
+            Seating::AnglecutHashed | Seating::Chosen => {
+                (Block::of_length_bits(span.start(), NAME_BLOCK_BITS), span.start())
+            }
             // By rank only [`crate::AngleSeat`] can place: a stored seat does not know its siblings. It
             // spreads names, so that nothing is lost.
             Seating::Hash | Seating::SiblingRank => (Block::RING, position_of_node(node)),
-            Seating::Chosen | Seating::PathKey => (span, span.start()),
+            Seating::PathKey => (span, span.start()),
         };
         Seat { node, generation: Generation::FIRST, seating, span, name_block, home }
     }

@@ -5,7 +5,7 @@ use super::machine::{self, Identity};
 use super::report::spread;
 use anyhow::{Context, Result, bail};
 use bearing_lookup::bloom::{Bloom, BloomOptions, Probe, Shape, Sizes, replicas_each};
-use bearing_lookup::{Event, FileKey, Lookup, Query, QueryId, Target};
+use bearing_lookup::{Event, FileKey, Lookup, Map, Query, QueryId, Target};
 use bearing_openflow::{Budget, Form, Tables, change};
 use bearing_placement::partition::build;
 use bearing_placement::{
@@ -122,9 +122,9 @@ impl Bench {
             let assignment = Arc::new(Assignment::of(&partition.arcs().rounded(TOLERANCE), 1)?);
             let sizes = Sizes { servers: count, keys_each: FILES_EACH };
             let lookup = Lookup::new(parts.lookup, sizes)?;
-            let mut client = lookup.client(&servers);
+            let mut client = lookup.client(&servers, 0);
             let mut out = Vec::new();
-            client.step(Mono::ZERO, Event::Map(MapVersion(1), Arc::clone(&assignment)), &mut out);
+            client.step(Mono::ZERO, Event::Map(Map::new(MapVersion(1), Arc::clone(&assignment))), &mut out);
             if matches!(parts.lookup, LookupKind::CachedFingers | LookupKind::RebuildingFingers) {
                 // A cache that has met everybody, as it is after a while.
                 let query = Query::new(QueryId(0), target(0));
@@ -159,7 +159,7 @@ impl Bench {
     ) -> f64 {
         let Some((_, mut server)) = lookup.servers(servers).into_iter().next() else { return 0.0 };
         let mut out = Vec::new();
-        server.step(Mono::ZERO, Event::Map(MapVersion(1), map), &mut out);
+        server.step(Mono::ZERO, Event::Map(Map::new(MapVersion(1), map)), &mut out);
         let step = self.timed(LOCATES, |index| {
             out.clear();
             server.step(Mono::ZERO, Event::Query(Query::new(QueryId(index), target(index))), &mut out);

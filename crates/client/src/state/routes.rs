@@ -8,7 +8,6 @@ use bearing_proto::client::{ClusterMap, ServerEntry, ServerKind};
 use bearing_types::{MapVersion, Mono, Position, Sequence, ServerId};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Servers behind a silent one on the ring that are asked at a time: as many as have its copies.
@@ -183,8 +182,8 @@ impl Routes {
                 self.lookup = Lookup::client_of(map.lookup, &self.metadata_servers);
             }
             if let Some(machine) = &mut self.lookup {
-                let assignment = Arc::new(map.assignment.clone());
-                machine.step(now, lookup::Event::Map(map.version, assignment), &mut self.out);
+                let whole = lookup::Map::new(map.version, map.assignment.clone());
+                machine.step(now, lookup::Event::Map(whole), &mut self.out);
                 self.out.clear();
             }
             self.assignment = Some(map.assignment);

@@ -77,8 +77,8 @@ impl Machine for BloomClient {
                 self.ask(query, out);
             }
             Event::Served(_, server) => self.know(server),
-            Event::Map(_, assignment) => {
-                self.servers = assignment.tablets().map(|tablet| tablet.owner).collect();
+            Event::Map(map) => {
+                self.servers = map.assignment().tablets().map(|tablet| tablet.owner).collect();
                 self.there = self.servers.iter().copied().collect();
             }
             Event::Message(..) | Event::Stored(_) | Event::Removed(_) | Event::Checked(..) => {}

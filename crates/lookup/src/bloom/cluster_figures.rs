@@ -256,3 +256,30 @@ fn machines_take_the_bytes_that_the_formulas_say() {
         assert!(exact.into_iter().all(|bytes| bytes.counters > 3 * filter && bytes.all() > bytes.filters));
     }
 }
+
+/// Two filters name a file: that is no unique hit, so the next level decides, at the cost of its messages.
+#[test]
+fn a_file_that_several_filters_name_goes_to_the_next_level() {
+    for lookup in BLOOM {
+        let mut cluster = founded(lookup, 4, 12);
+        fill(&mut cluster, 12);
+        // At two homes, as filters see it; one of them answers.
+        let both = key(1 << 21);
+        for server in [3, 7].map(ServerId) {
+            cluster.store(server, both);
+        }
+        for number in 1..300 {
+            for server in [3, 7] {
+                cluster.store(ServerId(server), key(1 << 22 | number << 4 | server));
+            }
+        }
+        cluster.settle();
+        let before = cluster.counts();
+        for _ in 0..12 {
+            assert!(matches!(cluster.find(both), End::Served(_)));
+        }
+        let after = cluster.counts();
+        let beyond = (after.found_group + after.found_all) - (before.found_group + before.found_all);
+        assert!(beyond > 0, "{lookup}: {before:?} {after:?}");
+    }
+}

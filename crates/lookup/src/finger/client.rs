@@ -12,20 +12,30 @@ use std::collections::BTreeMap;
 pub enum RoutingCache {
     /// All queries go to the relay (Chord).
     Off,
-    /// LC-RIC: a query goes to the server that would own it among those met so far. Never refreshed: a server
-    /// is learnt when it answers, and forgotten when it cannot be reached.
+    /// LC-RIC: a query goes to the server that owns its position, if one met so far is known to; else to the
+    /// last one before it, the relay among them, which is nearer than the relay. Never refreshed: a server is
+    /// learnt when it answers, and forgotten when it cannot be reached.
     Lazy,
 }
 
 /// Servers that a client remembers at most.
 const CACHE_SERVERS_MAX: usize = 65_536;
 
+/// A server that has answered.
+#[derive(Clone, Copy, Debug)]
+struct Met {
+    server: ServerId,
+    /// The farthest position before the server that it has answered for: what lies between is its own too.
+    from: Position,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct FingerClient {
     /// Servers that answered the discovery broadcast, the fastest first: the first is the relay.
     known: Vec<ServerId>,
-    cache: Option<BTreeMap<Position, ServerId>>,
+    /// Where they stand.
+    cache: Option<BTreeMap<Position, Met>>,
     points: Points,
 }
 
@@ -33,7 +43,7 @@ impl FingerClient {
     /// Passes: the bits of the ring for the way, and as many again for servers that vanish meanwhile.
     pub const HOPS_MAX: u8 = 128;
 
-    /// A client that has discovered these servers.
+    /// A client that has discovered these servers, the fastest first.
     pub fn new(known: &[ServerId], cache: RoutingCache, points: Points) -> FingerClient {
         let cache = match cache {
             RoutingCache::Off => None,
@@ -47,25 +57,36 @@ impl FingerClient {
         self.cache.as_ref().map_or(0, BTreeMap::len)
     }
 
-    /// Who would own a position if there were only the servers met so far; without any, the relay.
+    /// Who is asked for a position.
     pub fn locate(&self, position: Position) -> Option<ServerId> {
-        let cached = self.cache.as_ref().and_then(|cache| {
-            let (_, server) = cache.range(position..).next().or_else(|| cache.first_key_value())?;
-            Some(*server)
-        });
-        cached.or_else(|| self.known.first().copied())
+        let relay = self.known.first().copied();
+        let Some(cache) = self.cache.as_ref().filter(|cache| !cache.is_empty()) else { return relay };
+        let (at, next) = cache.range(position..).next().or_else(|| cache.first_key_value())?;
+        if next.from.clockwise_to(position) <= next.from.clockwise_to(*at) {
+            return Some(next.server);
+        }
+        // One behind the position would send the query around the whole ring.
+        let (at, last) = cache.range(..position).next_back().or_else(|| cache.last_key_value())?;
+        let before = Peer { at: *at, server: last.server };
+        let candidates = relay.map(|relay| self.points.peer(relay)).into_iter().chain([before]);
+        candidates.min_by_key(|peer| peer.at.clockwise_to(position)).map(|peer| peer.server)
     }
 
-    fn learn(&mut self, server: ServerId) {
+    fn learn(&mut self, server: ServerId, position: Position) {
         let Peer { at, server } = self.points.peer(server);
-        if let Some(cache) = self.cache.as_mut().filter(|cache| cache.len() < CACHE_SERVERS_MAX) {
-            cache.insert(at, server);
+        let Some(cache) = &mut self.cache else { return };
+        if cache.len() >= CACHE_SERVERS_MAX && !cache.contains_key(&at) {
+            return;
+        }
+        let met = cache.entry(at).or_insert(Met { server, from: position });
+        if met.from.clockwise_to(at) < position.clockwise_to(at) {
+            met.from = position;
         }
     }
 
     fn forget(&mut self, server: ServerId) {
         if let Some(cache) = &mut self.cache {
-            cache.retain(|_, cached| *cached != server);
+            cache.retain(|_, met| met.server != server);
         }
         // To the end, not away: it may come back, and somebody has to be asked.
         if let Some(index) = self.known.iter().position(|known| *known == server) {
@@ -82,7 +103,7 @@ impl Machine for FingerClient {
     fn step(&mut self, _now: Mono, event: Event, out: &mut Vec<Command>) {
         match event {
             Event::Query(query) => self.send(query, out),
-            Event::Served(_, server) => self.learn(server),
+            Event::Served(query, server) => self.learn(server, query.target.position),
             Event::Unreachable(server, query) => {
                 self.forget(server);
                 query.into_iter().for_each(|query| self.send(query, out));
@@ -98,7 +119,7 @@ impl Machine for FingerClient {
     }
 
     fn table_bytes(&self) -> usize {
-        // Id and address of each server, as the paper keeps them.
-        self.cached() * (size_of::<Position>() + size_of::<ServerId>() + 6)
+        // Id and address of each server, as the paper keeps them, and from where on it is the owner.
+        self.cached() * (2 * size_of::<Position>() + size_of::<ServerId>() + 6)
     }
 }

@@ -232,6 +232,18 @@ impl FingerServer {
         self.release(out);
     }
 
+    /// The successor has failed: the next one known takes its place (Chord, section 4.4), and hears of it by
+    /// a ping. Fingers that name the failed one are right again when they are asked for anew.
+    fn replace_successor(&mut self, out: &mut Vec<Command>) {
+        let next = self.successors().first().map(|server| self.points.peer(*server));
+        self.neighbours.sc = next.unwrap_or(self.me);
+        self.neighbours.nsc = self.neighbours.sc;
+        self.set_near_fingers();
+        self.refresh_soon();
+        let Neighbours { pd, sc, .. } = self.neighbours;
+        self.tell(sc.server, FingerMessage::Ping { pd, sc }, out);
+    }
+
     /// Who precedes a server that is gone: the front predecessor, as the paper says. If that one is gone too,
     /// the nearest of all that are known: pings find the right one from there.
     fn nearest_before(&self, gone: Peer) -> Peer {
@@ -345,7 +357,9 @@ impl FingerServer {
             return;
         }
         let is_news = self.suspects.insert(server);
-        if is_news && self.neighbours.sc.server == server {
+        if self.neighbours.sc.server == server && !self.config.rebuilds() {
+            self.replace_successor(out);
+        } else if is_news && self.neighbours.sc.server == server {
             self.walk_all_on(out);
         }
         // One that was suspected before may have become the predecessor since, by an old word of somebody's.

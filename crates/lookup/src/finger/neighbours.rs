@@ -91,8 +91,12 @@ impl FingerServer {
             self.refresh_soon();
         }
         let before = self.neighbours.pd;
+        // Without an heir to take over, who follows nobody nearer steps in for one that is gone.
+        let steps_in = sc.server == self.me.server && !self.config.rebuilds() && self.is_dead(before.server);
         if from.server == before.server {
             self.neighbours.fpd = pd;
+        } else if steps_in {
+            (self.neighbours.pd, self.neighbours.fpd) = (from, pd);
         } else if within(from.at, before.at, self.me.at) {
             (self.neighbours.pd, self.neighbours.fpd) = (from, before);
             self.refresh_soon();
@@ -120,7 +124,7 @@ impl FingerServer {
     fn has_no_successor(&self) -> bool {
         let Neighbours { sc, nsc, .. } = self.neighbours;
         let gone = |peer: Peer| peer.server == self.me.server || self.is_dead(peer.server);
-        self.config.rebuilds() && self.is_dead(sc.server) && gone(nsc)
+        self.is_dead(sc.server) && gone(nsc)
     }
 
     /// All that it knew are gone: it is the whole ring, until somebody is heard of.

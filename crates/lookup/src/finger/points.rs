@@ -1,5 +1,6 @@
 //! Where servers stand on the ring.
 
+use bearing_placement::Arcs;
 use bearing_placement::partition::point_of;
 use bearing_types::{Position, ServerId};
 use std::collections::BTreeMap;
@@ -27,6 +28,12 @@ pub enum Points {
 }
 
 impl Points {
+    /// Where servers stand that have one arc each: at its end.
+    pub fn of(arcs: &Arcs) -> Points {
+        let ends = arcs.arcs().into_iter().map(|(arc, owner)| (owner, Position(arc.end.0.wrapping_sub(1))));
+        Points::Given(Arc::new(ends.collect()))
+    }
+
     /// A server with its place.
     pub fn peer(&self, server: ServerId) -> Peer {
         let at = match self {

@@ -13,7 +13,8 @@ use std::time::Duration;
 /// How much servers of a ring know of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reliability {
-    /// Chord and DHT-MDSC: fingers only. A failed server leaves a hole until it is said who has what it had.
+    /// Chord and DHT-MDSC: who follows a failed server is found by pings, and fingers are asked for anew from
+    /// time to time; what it had is lost with it.
     Plain,
     /// RDHT-MDSC: successors of fingers are kept too, and a failed neighbour is replaced.
     Rebuilding,
@@ -190,17 +191,6 @@ impl FingerServer {
             this.fingers[index] = Finger { owner: at(owner), next: at(owner + 1) };
         }
         this
-    }
-
-    /// A plain ring does not find out who failed: it is told who is there.
-    fn take_members(&mut self, members: &BTreeSet<ServerId>) {
-        if members.contains(&self.me.server) && !self.left {
-            let members: Vec<ServerId> = members.iter().copied().collect();
-            let settled = FingerServer::settled(self.me.server, &members, &self.points, self.config.clone());
-            (self.neighbours, self.fingers) = (settled.neighbours, settled.fingers);
-            self.suspects.clear();
-            self.joining = None;
-        }
     }
 
     /// Its neighbours.
@@ -446,9 +436,6 @@ impl Machine for FingerServer {
             }
             Event::Leave => self.leave(out),
             Event::Wake => self.wake(now, out),
-            Event::Map(_, assignment) if !self.config.rebuilds() => {
-                self.take_members(&assignment.arcs().servers())
-            }
             Event::Message(_, Message::Bloom(_)) | Event::Map(..) | Event::Served(..) => {}
             Event::Referred(..) | Event::Stored(_) | Event::Removed(_) | Event::Checked(..) => {}
         }

@@ -2,9 +2,9 @@
 
 use crate::arcs::Arcs;
 use crate::load::Load;
+use crate::seat::Seat;
 use bearing_routing::Place;
-use bearing_types::ParameterError;
-use bearing_types::ServerId;
+use bearing_types::{Block, NodeId, ParameterError, ServerId};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -25,6 +25,13 @@ pub trait Partition: fmt::Debug + Send {
     /// A server has failed: others own from now on what it had, with what copies they hold.
     fn fail(&mut self, server: ServerId) -> Result<(), PartitionError> {
         self.leave(server)
+    }
+
+    /// A block for a directory that is being made, where the scheme chooses one then: its seat is
+    /// [`Seat::child_in`] that block. None: its parent's seat says where it lies ([`Seat::child`]).
+    fn choose(&mut self, parent: &Seat, node: NodeId) -> Option<Block> {
+        let _ = (parent, node);
+        None
     }
 
     /// Arcs follow the load, where the scheme does that. Tells whether anything changed.

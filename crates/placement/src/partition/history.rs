@@ -18,7 +18,11 @@ use crate::arcs::Arcs;
 use crate::load::Load;
 use crate::parameters::Parameters;
 use bearing_types::{Position, ServerId};
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
+
+/// How often the part of the way that boundaries go is halved until what moves is within the budget.
+const HALVINGS: i32 = 8;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -128,39 +132,49 @@ impl History {
         apart((1..count).map(|index| load.quantile(share(index))).collect())
     }
 
-    /// The same boundaries, each no further than so much of its way that at most the budget changes hands; or
-    /// the farthest one by one sample, if that is more.
-    fn within_budget(&self, load: &Load, wanted: Vec<Position>) -> Vec<Position> {
-        let way = |from: Position, to: Position| (load.before(to) - load.before(from)).abs();
-        let ways: Vec<f64> = self.boundaries.iter().zip(&wanted).map(|(from, to)| way(*from, *to)).collect();
-        let moved: f64 = ways.iter().sum();
+    /// What is served next: these boundaries; or, if more than the budget changed hands so, boundaries on the
+    /// way to them: all of them a part of it, as large as the budget allows, or else one by one sample.
+    /// Nothing, if no sampled position changes hands.
+    fn next(&self, load: &Load, wanted: &[Position]) -> Option<(Vec<Position>, Arcs)> {
         let budget = load.total() * self.parameters.migration_budget;
-        if moved <= budget {
-            return wanted;
-        }
-        let part = budget / moved;
-        let step = |(from, to): (&Position, &Position)| {
-            let (low, high) = (load.before(*from), load.before(*to));
-            let goal = low + (high - low) * part;
-            // Rounded to where it comes from, whichever way it goes.
-            if to < from { load.quantile(goal).clamp(*to, *from) } else { load.floor(goal).clamp(*from, *to) }
+        let fits = |next: Vec<Position>| {
+            let arcs = divided(&self.owners, &next, self.parameters.tolerance).ok()?;
+            let (samples, weight) = moved(load, &self.arcs, &arcs);
+            (samples > 0 && (weight <= budget || samples == 1)).then_some((next, arcs))
         };
-        let next: Vec<Position> = apart(self.boundaries.iter().zip(&wanted).map(step).collect());
-        let moves = |next: &[Position]| {
-            next.iter().zip(&self.boundaries).any(|(to, from)| load.rank(*to) != load.rank(*from))
-        };
-        if moves(&next) {
-            return next;
+        let all = divided(&self.owners, wanted, self.parameters.tolerance).ok()?;
+        match moved(load, &self.arcs, &all) {
+            (0, _) => return None,
+            (_, weight) if weight <= budget => return Some((wanted.to_vec(), all)),
+            _ => {}
         }
+        let way = |from: Position, to: Position| (load.before(to) - load.before(from)).abs();
+        let ways: Vec<f64> = self.boundaries.iter().zip(wanted).map(|(from, to)| way(*from, *to)).collect();
+        let largest = (budget / ways.iter().sum::<f64>()).min(1.0);
+        let part_of_the_way = |part: f64| {
+            let step = |(from, to): (&Position, &Position)| {
+                let (low, high) = (load.before(*from), load.before(*to));
+                let goal = low + (high - low) * part;
+                match to.cmp(from) {
+                    // Nothing lies between: whatever its neighbours do, it is not in their way.
+                    _ if low == high => *to,
+                    // Rounded to where it comes from, whichever way it goes.
+                    Ordering::Less => load.quantile(goal).clamp(*to, *from),
+                    _ => load.floor(goal).clamp(*from, *to),
+                }
+            };
+            apart(self.boundaries.iter().zip(wanted).map(step).collect())
+        };
+        let parts = (0..HALVINGS).map(|times| part_of_the_way(largest / 2f64.powi(times)));
         // The farthest may be held by its neighbour, which has to go first.
         let mut farthest: Vec<usize> = (0..ways.len()).collect();
         farthest.sort_by(|a, b| ways[*b].total_cmp(&ways[*a]));
         let by_one = farthest.into_iter().map(|index| {
-            let mut by_one = next.clone();
+            let mut by_one = part_of_the_way(0.0);
             by_one[index] = load.one_sample_towards(self.boundaries[index], wanted[index]);
             apart(by_one)
         });
-        by_one.into_iter().find(|by_one| moves(by_one)).unwrap_or_else(|| next.clone())
+        parts.chain(by_one).find_map(fits)
     }
 }
 
@@ -177,6 +191,13 @@ fn divided(owners: &[ServerId], boundaries: &[Position], tolerance: f64) -> Resu
     let starts = std::iter::once(&Position(0)).chain(boundaries).copied().zip(owners.iter().copied());
     let arcs = Arcs::new(starts).map_err(|_| PartitionError::NoServers)?;
     Ok(if tolerance > 0.0 { arcs.rounded(tolerance) } else { arcs })
+}
+
+/// How many sampled positions change hands between two divisions, and their weight.
+fn moved(load: &Load, before: &Arcs, after: &Arcs) -> (usize, f64) {
+    let moved =
+        load.samples().iter().filter(|(position, _)| before.owner(*position) != after.owner(*position));
+    moved.fold((0, 0.0), |(count, sum), (_, weight)| (count + 1, sum + weight))
 }
 
 /// Makes boundaries strictly growing from 1 on, moving each as little as needed.
@@ -265,15 +286,8 @@ impl Partition for History {
         let psi = self.equal_shares(load);
         let phi = self.phi.iter().zip(&psi).map(|(old, new)| between(alpha, *old, *new)).collect();
         self.phi = apart(phi);
-        let next = self.within_budget(load, self.phi.clone());
-        let Ok(arcs) = divided(&self.owners, &next, self.parameters.tolerance) else { return false };
-        let changes_hands =
-            |(position, _): &(Position, f64)| arcs.owner(*position) != self.arcs.owner(*position);
-        if !load.samples().iter().any(changes_hands) {
-            return false;
-        }
-        self.boundaries = next;
-        self.arcs = arcs;
+        let Some((boundaries, arcs)) = self.next(load, &self.phi) else { return false };
+        (self.boundaries, self.arcs) = (boundaries, arcs);
         true
     }
 }

@@ -5,6 +5,7 @@
 
 use super::contract::{Partition, PartitionError, distinct, may_go, may_join};
 use crate::arcs::Arcs;
+use crate::seat::Seat;
 use bearing_types::{Block, NodeId, Position, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,13 +64,6 @@ impl Homes {
     pub fn block_of(&self, server: ServerId) -> Option<Block> {
         self.blocks.get(&server).copied()
     }
-
-    /// A home for a new directory: any member, by the directory's node.
-    pub fn choose(&self, node: NodeId) -> Option<Block> {
-        let drawn = xxhash_rust::xxh3::xxh3_64_with_seed(&node.0.to_le_bytes(), 0x686f_6d65);
-        let index = (u128::from(drawn) * self.order.len() as u128) >> 64;
-        self.order.get(index as usize).copied()
-    }
 }
 
 impl Partition for Homes {
@@ -105,11 +99,19 @@ impl Partition for Homes {
         }
         self.refresh()
     }
+
+    /// Any member's, by the directory's node.
+    fn choose(&mut self, _parent: &Seat, node: NodeId) -> Option<Block> {
+        let drawn = xxhash_rust::xxh3::xxh3_64_with_seed(&node.0.to_le_bytes(), 0x686f_6d65);
+        let index = (u128::from(drawn) * self.order.len() as u128) >> 64;
+        self.order.get(index as usize).copied()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scheme::Seating;
     use proptest::prelude::*;
 
     proptest! {
@@ -117,8 +119,9 @@ mod tests {
         fn a_join_moves_no_directory(count in 1u32..40, nodes in proptest::collection::vec(2u64.., 1..30)) {
             let servers: Vec<_> = (1..=count).map(ServerId).collect();
             let mut homes = Homes::new(&servers).unwrap();
+            let root = Seat::root(NodeId::ROOT, Seating::Chosen);
             let chosen: Vec<(Block, ServerId)> = nodes.iter().map(|node| {
-                let block = homes.choose(NodeId(*node)).unwrap();
+                let block = homes.choose(&root, NodeId(*node)).unwrap();
                 (block, homes.arcs().owner(block.start()))
             }).collect();
             homes.join(ServerId(99)).unwrap();

@@ -14,6 +14,7 @@ pub struct Ring {
     points: BTreeMap<Position, ServerId>,
     members: BTreeSet<ServerId>,
     virtual_nodes: u32,
+    even: bool,
     arcs: Arcs,
 }
 
@@ -31,10 +32,13 @@ impl Ring {
         parameters.check()?;
         let virtual_nodes = parameters.virtual_nodes;
         let members = distinct(servers)?;
-        let points = members
-            .iter()
-            .flat_map(|server| (0..virtual_nodes).map(|index| (point_of(*server, index), *server)));
-        Ring::at(points, virtual_nodes)
+        let turns = (0..virtual_nodes).flat_map(|turn| members.iter().map(move |server| (turn, *server)));
+        let count = u128::from(virtual_nodes) * members.len() as u128;
+        let place = |(index, (turn, server)): (u128, (u32, ServerId))| match parameters.even_points {
+            true => (Position(((index << 64) / count) as u64), server),
+            false => (point_of(server, turn), server),
+        };
+        Ok(Ring { even: parameters.even_points, ..Ring::at((0..).zip(turns).map(place), virtual_nodes)? })
     }
 
     /// A ring with one point for each server, at positions of one's own choice: for the papers' worked rings.
@@ -54,7 +58,30 @@ impl Ring {
             }
         }
         let members = points.values().copied().collect();
-        Ok(Ring { arcs: owned(&points)?, points, members, virtual_nodes })
+        Ok(Ring { arcs: owned(&points)?, points, members, virtual_nodes, even: false })
+    }
+
+    /// Where a server that joins gets its points.
+    fn fresh(&self, server: ServerId) -> Vec<Position> {
+        if !self.even {
+            return (0..self.virtual_nodes).map(|index| point_of(server, index)).collect();
+        }
+        let mut points: Vec<Position> = self.points.keys().copied().collect();
+        let mut fresh = Vec::new();
+        for _ in 0..self.virtual_nodes {
+            let length = |index: usize| {
+                let whole = points[index].clockwise_to(points[(index + 1) % points.len()]);
+                // One point alone has the whole ring.
+                if whole == 0 { u64::MAX } else { whole }
+            };
+            // Of equal ones the first.
+            let longest = (0..points.len()).max_by_key(|index| (length(*index), std::cmp::Reverse(*index)));
+            let Some(index) = longest else { break };
+            let middle = Position(points[index].0.wrapping_add(length(index) / 2));
+            points.insert(index + 1, middle);
+            fresh.push(middle);
+        }
+        fresh
     }
 
     /// The points in ring order.
@@ -82,7 +109,7 @@ impl Partition for Ring {
 
     fn join(&mut self, server: ServerId) -> Result<(), PartitionError> {
         may_join(&self.members, server)?;
-        let fresh: Vec<Position> = (0..self.virtual_nodes).map(|index| point_of(server, index)).collect();
+        let fresh = self.fresh(server);
         if let Some(other) = fresh.iter().find_map(|point| self.points.get(point)) {
             return Err(PartitionError::SamePoint(*other, server));
         }
