@@ -1,4 +1,6 @@
-//! `lab`: published figures drawn anew, and topologies looked at.
+//! `lab`: published figures drawn anew, traces and topologies looked at.
+
+mod trace;
 
 use crate::bench::commit;
 use crate::voice::say;
@@ -18,6 +20,9 @@ pub enum LabCommand {
     List,
     /// Draw a figure of a paper anew, with what the paper says beside what is seen here
     Figure(FigureFlags),
+    /// Read traces of what programs asked of a filesystem
+    #[command(subcommand)]
+    Trace(trace::TraceCommand),
     /// Look at a topology file, or draw a picture of it
     Topology(TopologyFlags),
 }
@@ -78,6 +83,7 @@ pub fn run(command: &LabCommand) -> Result<()> {
     match command {
         LabCommand::List => list(),
         LabCommand::Figure(flags) => figure(flags),
+        LabCommand::Trace(command) => trace::run(command),
         LabCommand::Topology(flags) => topology(flags),
     }
 }

@@ -8,6 +8,7 @@ mod figures;
 pub mod picture;
 pub mod reads;
 mod statistics;
+pub mod trace;
 
 pub use figures::{FIGURES, Known};
 pub use statistics::{Interval, mean, percentile};

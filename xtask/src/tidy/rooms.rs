@@ -159,7 +159,7 @@ pub const TABLE: &[Room] = &[
         ],
         &["anyhow", "clap", "mimalloc", "serde", "postcard", "blake3", "crc32c", "xxhash-rust", "thiserror"],
     ),
-    world("lab", &["types", "routing", "flow", "workload"], &["microlp", "serde"]),
+    world("lab", &["types", "routing", "flow", "workload"], &["microlp", "serde", "xxhash-rust"]),
     world(
         "cli",
         &[

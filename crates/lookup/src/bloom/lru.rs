@@ -1,58 +1,55 @@
 //! The first level: for every home a small filter of the files that were lately found there (G-HBA section
-//! 2.3, L1).
+//! 2.3, L1), kept as a list in the order of their last use, so that the file longest unused makes room.
 //!
-//! Invariants: bounded, whatever is learnt. Files age by generations: when the young one holds its share, it
-//! becomes the old one and the old one is gone; so the last `keys_max` files at least are remembered, and
-//! never more than twice that. A home with many more of them than its filter is made for ages alone, and
-//! sooner: a filter that is too full would name its home for every file, and take what it has not learnt for
-//! known. A file that moved is believed at both homes until it aged: no unique answer, so the next level
-//! decides.
+//! Invariants: bounded, whatever is learnt: `keys_each` files a home, so that no filter is fuller than it was
+//! made for. A file that moved is believed at both homes until it is the oldest at the first: no unique
+//! answer, so the next level decides.
 
-use crate::bloom::filter::{Bloom, Probe, Shape};
+use crate::bloom::counting::Counting;
+use crate::bloom::filter::{Probe, Shape};
 use crate::query::FileKey;
 use bearing_types::{ParameterError, ServerId, within};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// How much is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecentShape {
-    /// Files of all homes in one generation. 1 or more.
-    pub keys_max: u32,
-    /// The filter of one home in one generation.
+    /// Files of a home. 1 or more.
+    pub keys_each: u32,
+    /// Its filter.
     pub filter: Shape,
 }
 
 impl RecentShape {
     /// Whether all is within bounds.
     pub fn check(&self) -> Result<(), ParameterError> {
-        within("keys_max", self.keys_max, self.keys_max >= 1, "1 or more")?;
+        within("keys_each", self.keys_each, self.keys_each >= 1, "1 or more")?;
         self.filter.check()
     }
 
-    /// Bytes of an array for so many homes, encoded, when each has been met in both generations.
+    /// Bytes of the filters of so many homes, encoded.
     pub fn encoded_bytes(&self, homes: u32) -> usize {
-        2 * homes as usize * self.filter.encoded_bytes()
+        homes as usize * self.filter.encoded_bytes()
     }
 }
 
-type Generation = BTreeMap<ServerId, Bloom>;
+/// What was lately found at one home.
+#[derive(Clone, Debug)]
+struct Home {
+    filter: Counting,
+    /// By the time of their last use.
+    by_use: BTreeMap<u64, FileKey>,
+    /// The same by file.
+    used: HashMap<FileKey, u64>,
+}
 
 /// An array of filters of recently found files.
 #[derive(Clone, Debug)]
 pub struct Recent {
     shape: RecentShape,
-    young: Generation,
-    old: Generation,
-    /// Keys in the young generation.
-    keys: u32,
-}
-
-/// A filter with more than this share of its bits set has more keys than it was made for (those set half): a
-/// home's ages then. With 6 hashes it misleads about 1 file in 20.
-const CROWDED: f64 = 0.6;
-
-fn is_crowded(filter: &Bloom) -> bool {
-    f64::from(filter.ones()) > CROWDED * f64::from(filter.shape().bits)
+    homes: BTreeMap<ServerId, Home>,
+    /// Grows with every use.
+    uses: u64,
 }
 
 /// What the array says of a file.
@@ -79,82 +76,99 @@ impl Recent {
     /// An array that remembers nothing yet.
     pub fn new(shape: RecentShape) -> Result<Recent, ParameterError> {
         shape.check()?;
-        Ok(Recent { shape, young: Generation::new(), old: Generation::new(), keys: 0 })
+        Ok(Recent { shape, homes: BTreeMap::new(), uses: 0 })
     }
 
     /// A file was found at a home.
     pub fn learn(&mut self, file: FileKey, home: ServerId) {
-        if self.young.get(&home).is_some_and(|filter| filter.may_hold(file)) {
-            return;
+        self.uses += 1;
+        let Recent { shape, homes, uses } = self;
+        let home = homes.entry(home).or_insert_with(|| Home {
+            filter: Counting::new(shape.filter).expect("checked when the array was made"),
+            by_use: BTreeMap::new(),
+            used: HashMap::new(),
+        });
+        match home.used.insert(file, *uses) {
+            Some(before) => {
+                home.by_use.remove(&before);
+            }
+            None => home.filter.insert(file),
         }
-        if self.keys == self.shape.keys_max {
-            self.old = std::mem::take(&mut self.young);
-            self.keys = 0;
+        home.by_use.insert(*uses, file);
+        if home.by_use.len() > shape.keys_each as usize
+            && let Some((_, oldest)) = home.by_use.pop_first()
+        {
+            home.used.remove(&oldest);
+            home.filter.remove(oldest);
         }
-        if self.young.get(&home).is_some_and(is_crowded) {
-            self.old.extend(self.young.remove(&home).map(|filter| (home, filter)));
-        }
-        let filter = self.young.entry(home).or_insert_with(|| Bloom::empty(self.shape.filter));
-        filter.insert(file);
-        self.keys += 1;
     }
 
     /// Where a file was lately found, if that is one home alone.
     pub fn home(&self, file: FileKey) -> Hit {
         let probe = Probe::of(file, self.shape.filter.seed);
-        let holds = |filter: Option<&Bloom>| filter.is_some_and(|filter| filter.may_hold_probe(probe));
-        let homes = self.young.keys().chain(self.old.keys().filter(|home| !self.young.contains_key(home)));
-        let believed =
-            homes.filter(|home| holds(self.young.get(*home)) || holds(self.old.get(*home))).copied();
-        Hit::only_of(believed)
+        let believed = self.homes.iter().filter(|(_, home)| home.filter.bits().may_hold_probe(probe));
+        Hit::only_of(believed.map(|(server, _)| *server))
     }
 
     /// A home is gone.
     pub fn forget(&mut self, home: ServerId) {
-        self.young.remove(&home);
-        self.old.remove(&home);
+        self.homes.remove(&home);
     }
 
     /// Bytes of the filters, encoded.
     pub fn encoded_bytes(&self) -> usize {
-        (self.young.len() + self.old.len()) * self.shape.filter.encoded_bytes()
+        self.homes.len() * self.shape.filter.encoded_bytes()
+    }
+
+    /// Bytes of the lists and of the counters behind the filters, by which the oldest is taken out.
+    pub fn list_bytes(&self) -> usize {
+        let listed: usize = self.homes.values().map(|home| home.by_use.len()).sum();
+        let counters: usize = self.homes.values().map(|home| home.filter.encoded_bytes()).sum();
+        2 * listed * (size_of::<u64>() + size_of::<FileKey>()) + counters
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bloom::filter::Bloom;
     use proptest::prelude::*;
 
-    fn shape(keys_max: u32) -> RecentShape {
-        RecentShape { keys_max, filter: Shape::for_keys(u64::from(keys_max), 16.0, 3).unwrap() }
+    fn shape(keys_each: u32) -> RecentShape {
+        RecentShape { keys_each, filter: Shape::for_keys(u64::from(keys_each), 16.0, 3).unwrap() }
     }
 
     proptest! {
-        /// The slow oracle: the list of what was learnt.
+        /// The slow oracle: for each home the list of what was learnt, each file at its last use.
         #[test]
-        fn the_last_learnt_are_remembered_and_the_bytes_bounded(
-            keys_max in 1u32..50, learnt in proptest::collection::vec((any::<u64>(), 1u32..6), 1..300)
+        fn its_filters_hold_the_last_used_of_each_home_and_no_more(
+            keys_each in 1u32..20, learnt in proptest::collection::vec((0u64..60, 1u32..4), 1..300)
         ) {
-            let mut recent = Recent::new(shape(keys_max)).unwrap();
+            let mut recent = Recent::new(shape(keys_each)).unwrap();
+            let mut lists: BTreeMap<ServerId, Vec<FileKey>> = BTreeMap::new();
             for (file, home) in &learnt {
-                recent.learn(FileKey(*file), ServerId(*home));
+                let (file, home) = (FileKey(*file), ServerId(*home));
+                recent.learn(file, home);
+                let list = lists.entry(home).or_default();
+                list.retain(|other| *other != file);
+                list.push(file);
             }
-            for (file, home) in learnt.iter().rev().take(keys_max as usize) {
-                let believed = recent.young.get(&ServerId(*home)).into_iter().chain(recent.old.get(&ServerId(*home)));
-                prop_assert!(believed.into_iter().any(|filter| filter.may_hold(FileKey(*file))));
+            for (home, list) in &lists {
+                let mut filter = Bloom::new(shape(keys_each).filter).unwrap();
+                list.iter().rev().take(keys_each as usize).for_each(|file| filter.insert(*file));
+                prop_assert_eq!(recent.homes[home].filter.bits(), &filter);
             }
-            prop_assert!(recent.keys <= keys_max);
-            prop_assert!(recent.encoded_bytes() <= shape(keys_max).encoded_bytes(5));
+            prop_assert_eq!(recent.homes.len(), lists.len());
         }
     }
 
     #[test]
-    fn what_aged_is_forgotten() {
+    fn what_was_not_used_for_long_is_forgotten_and_what_was_used_again_is_not() {
         let mut recent = Recent::new(shape(10)).unwrap();
-        recent.learn(FileKey(1), ServerId(1));
-        assert_eq!(recent.home(FileKey(1)), Hit::Only(ServerId(1)));
-        (100..130).for_each(|file| recent.learn(FileKey(file), ServerId(1)));
+        (0..10).for_each(|file| recent.learn(FileKey(file), ServerId(1)));
+        recent.learn(FileKey(0), ServerId(1));
+        recent.learn(FileKey(100), ServerId(1));
+        assert_eq!(recent.home(FileKey(0)), Hit::Only(ServerId(1)));
         assert_eq!(recent.home(FileKey(1)), Hit::None);
     }
 
@@ -172,20 +186,20 @@ mod tests {
     #[test]
     fn a_home_with_most_of_the_files_does_not_mislead_about_all_others() {
         let filter = Shape::for_keys(784, 8.0, 3).unwrap();
-        let mut recent = Recent::new(RecentShape { keys_max: 20 * 784, filter }).unwrap();
+        let mut recent = Recent::new(RecentShape { keys_each: 784, filter }).unwrap();
         let key = |number: u64| FileKey(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         for learnt in [15_000, 200_000] {
             (0..learnt).for_each(|file| recent.learn(key(file), ServerId(1)));
             let misled = (0..10_000).filter(|file| recent.home(key(1 << 40 | file)) != Hit::None).count();
-            assert!(misled < 1000, "{misled} of 10,000 after {learnt}");
-            let last = (learnt - 500..learnt).filter(|file| recent.home(key(*file)) == Hit::None).count();
+            assert!(misled < 400, "{misled} of 10,000 after {learnt}");
+            let last = (learnt - 784..learnt).filter(|file| recent.home(key(*file)) == Hit::None).count();
             assert_eq!(last, 0, "the last of them are remembered");
         }
     }
 
     #[test]
     fn a_size_of_nothing_is_refused() {
-        let error = Recent::new(RecentShape { keys_max: 0, ..shape(1) }).unwrap_err();
-        assert_eq!(error.to_string(), "keys_max may not be 0; give 1 or more");
+        let error = Recent::new(RecentShape { keys_each: 0, ..shape(1) }).unwrap_err();
+        assert_eq!(error.to_string(), "keys_each may not be 0; give 1 or more");
     }
 }

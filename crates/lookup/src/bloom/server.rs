@@ -59,7 +59,8 @@ pub struct TableBytes {
     pub filters: usize,
     /// The filters of recently found files: what it counts second.
     pub recent: usize,
-    /// The counters behind its own filter, so that files can be removed. (The papers do not count them.)
+    /// The counters behind its own filter, so that files can be removed, and what takes recent files out of
+    /// theirs. (The papers do not count them.)
     pub counters: usize,
     /// IDBFA.
     pub holders: usize,
@@ -254,7 +255,7 @@ impl BloomServer {
         TableBytes {
             filters: (self.replicas.len() + 1) * self.options.filter.encoded_bytes(),
             recent: self.recent.as_ref().map_or(0, Recent::encoded_bytes),
-            counters: self.own.encoded_bytes(),
+            counters: self.own.encoded_bytes() + self.recent.as_ref().map_or(0, Recent::list_bytes),
             holders: self.holders.encoded_bytes(),
             layout: layout + shared,
         }
