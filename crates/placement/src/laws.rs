@@ -67,6 +67,8 @@ fn schemes_that_follow_the_load_do_and_others_move_nothing() {
             // What is spread by hash has little to gain.
             assert!(after - 1.0 < (before - 1.0) * 0.75, "{scheme}: {before} to {after}");
             assert!(moved > 0.0 && moved < 2.0, "{scheme}: {moved}");
+        } else {
+            assert!(moved > 0.0 && after <= before, "{scheme}: {before} to {after}, {moved} moved");
         }
     }
 }
@@ -163,7 +165,7 @@ fn subtrees_lie_on_all_servers_and_with_what_is_above_them() {
 
 /// RDHT-MDSC section 3.3: who has the arcs of a failed server has had the copies.
 #[test]
-fn the_heir_of_a_failed_server_had_the_copies() {
+fn who_has_the_arcs_of_a_failed_server_had_the_copies() {
     for scheme in Scheme::ALL {
         let copies = if scheme == Scheme::RdhtMdsc { 2 } else { 1 };
         assert_eq!(scheme.copies(), copies, "{scheme}");

@@ -103,7 +103,7 @@ fn inspect(flags: &InspectFlags) -> Result<()> {
         say!("\nleft out, because no name is asked for: {}", others.join(", "))?;
     }
     if tally.malformed > 0 {
-        say!("\n{} lines cannot be understood; the first of them:", tally.malformed)?;
+        say!("\nlines that cannot be understood: {}; the first of them:", tally.malformed)?;
         for one in &tally.examples {
             say!("  line {}: {}: {}", one.line, one.why, one.text)?;
         }

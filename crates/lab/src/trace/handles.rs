@@ -10,17 +10,28 @@ const HANDLES_MAX: usize = 4_000_000;
 /// No tree is as deep: a recording that says otherwise goes round.
 const DEPTH_MAX: usize = 512;
 
-#[derive(Default)]
 pub(super) struct Handles {
     /// Each with the directory that it is in, and its name there.
     named: HashMap<u64, (u64, Box<str>)>,
     root: Option<u64>,
+    most: usize,
+}
+
+impl Default for Handles {
+    fn default() -> Handles {
+        Handles::of_at_most(HANDLES_MAX)
+    }
 }
 
 impl Handles {
+    /// Without a root, and of so many handles.
+    pub fn of_at_most(most: usize) -> Handles {
+        Handles { named: HashMap::new(), root: None, most }
+    }
+
     /// With a root that is known.
     pub fn below(root: u64) -> Handles {
-        Handles { named: HashMap::new(), root: Some(root) }
+        Handles { root: Some(root), ..Handles::default() }
     }
 
     /// A handle is the file of this name.
@@ -28,7 +39,7 @@ impl Handles {
         if handle == directory || matches!(name, "" | "." | "..") || Some(handle) == self.root {
             return;
         }
-        if self.named.len() >= HANDLES_MAX && !self.named.contains_key(&handle) {
+        if self.named.len() >= self.most && !self.named.contains_key(&handle) {
             self.named.clear();
         }
         self.named.insert(handle, (directory, name.into()));

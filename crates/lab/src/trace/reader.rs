@@ -13,6 +13,8 @@ pub enum TraceError {
     Read(io::Error),
     /// Nothing is in it.
     Empty,
+    /// It is compressed, by this program.
+    Compressed(&'static str),
     /// It is of no known format; with its first line.
     Unknown(String),
 }
@@ -22,6 +24,9 @@ impl fmt::Display for TraceError {
         match self {
             TraceError::Read(error) => write!(f, "it cannot be read: {error}"),
             TraceError::Empty => f.write_str("it is empty"),
+            TraceError::Compressed(program) => {
+                write!(f, "it is compressed; pipe it in: {program} -dc FILE | bearing lab trace inspect -")
+            }
             TraceError::Unknown(line) => {
                 let names = Format::ALL.map(Format::name).join(", ");
                 write!(
@@ -35,6 +40,9 @@ impl fmt::Display for TraceError {
 
 impl std::error::Error for TraceError {}
 
+/// How files begin that these programs made.
+const COMPRESSED: [(&[u8], &str); 4] =
+    [(b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"BZh", "bzip2"), (b"\xfd7zXZ", "xz")];
 /// So much of a trace is looked at to find out its format.
 const HEAD_MAX: u64 = 64 << 10;
 /// A longer line is none.
@@ -58,6 +66,9 @@ impl<R: BufRead> Reader<R> {
         (&mut input).take(HEAD_MAX).read_to_end(&mut head).map_err(TraceError::Read)?;
         if head.is_empty() {
             return Err(TraceError::Empty);
+        }
+        if let Some((_, program)) = COMPRESSED.iter().find(|(magic, _)| head.starts_with(magic)) {
+            return Err(TraceError::Compressed(program));
         }
         let text = String::from_utf8_lossy(&head);
         let lines = || text.lines().map(str::trim_end).filter(|line| !line.is_empty());

@@ -91,7 +91,7 @@ impl FingerServer {
             self.refresh_soon();
         }
         let before = self.neighbours.pd;
-        // Without an heir to take over, who follows nobody nearer steps in for one that is gone.
+        // Where nobody takes over, who has this server for its successor steps in for one that is gone.
         let steps_in = sc.server == self.me.server && !self.config.rebuilds() && self.is_dead(before.server);
         if from.server == before.server {
             self.neighbours.fpd = pd;
