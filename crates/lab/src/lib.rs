@@ -5,8 +5,11 @@
 
 pub mod figure;
 mod figures;
+pub mod namespace;
 pub mod picture;
+pub mod placed;
 pub mod reads;
+pub mod scores;
 mod statistics;
 pub mod trace;
 

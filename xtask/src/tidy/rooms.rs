@@ -159,7 +159,11 @@ pub const TABLE: &[Room] = &[
         ],
         &["anyhow", "clap", "mimalloc", "serde", "postcard", "blake3", "crc32c", "xxhash-rust", "thiserror"],
     ),
-    world("lab", &["types", "routing", "flow", "workload"], &["microlp", "serde", "xxhash-rust"]),
+    world(
+        "lab",
+        &["types", "routing", "placement", "lookup", "openflow", "flow", "workload"],
+        &["microlp", "serde", "xxhash-rust"],
+    ),
     world(
         "cli",
         &[
