@@ -5,6 +5,7 @@
 
 pub mod figure;
 mod figures;
+pub mod generate;
 pub mod namespace;
 pub mod picture;
 pub mod placed;
