@@ -25,6 +25,13 @@ pub struct Figure {
     pub commit: String,
 }
 
+impl Figure {
+    /// What is published and has a place in the chart.
+    pub fn marks(&self) -> impl Iterator<Item = &Mark> {
+        self.published.iter().filter_map(|claim| claim.mark.as_ref())
+    }
+}
+
 /// A line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
@@ -43,6 +50,22 @@ pub struct Claim {
     pub claim: String,
     /// The number in it.
     pub value: f64,
+    /// Where it stands in the chart, if it is about a point or a level of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mark: Option<Mark>,
+}
+
+/// Where something published stands in a chart.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Mark {
+    /// Of which scheme, by the name of its line; of none in particular if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<String>,
+    /// The first coordinate. Absent: a level, the same everywhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub x: Option<f64>,
+    /// The second one.
+    pub y: f64,
 }
 
 /// What was seen of a claim.
@@ -56,4 +79,21 @@ pub struct Seen {
     pub holds: bool,
     /// Why not, or what is to be known of it.
     pub why: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_without_a_place_is_written_as_before_there_were_any() {
+        let claim = |mark| Claim { claim: "twice".to_owned(), value: 2.0, mark };
+        let written = |claim: Claim| serde_json::to_string(&claim).unwrap();
+        assert_eq!(written(claim(None)), r#"{"claim":"twice","value":2.0}"#);
+        let mark = Mark { scheme: Some("chord".to_owned()), x: None, y: 7.0 };
+        assert_eq!(
+            written(claim(Some(mark))),
+            r#"{"claim":"twice","value":2.0,"mark":{"scheme":"chord","y":7.0}}"#
+        );
+    }
 }

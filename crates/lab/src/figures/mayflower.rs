@@ -132,7 +132,7 @@ impl Figure {
         within: std::ops::RangeInclusive<f64>,
         why: &str,
     ) {
-        self.published.push(Claim { claim: claim.to_owned(), value: published });
+        self.published.push(Claim { claim: claim.to_owned(), value: published, mark: None });
         let holds = within.contains(&ours);
         self.ours.push(Seen { claim: claim.to_owned(), value: ours, holds, why: why.to_owned() });
     }
