@@ -1,8 +1,10 @@
 //! The lab: published figures, drawn anew with the code that production runs.
 //!
 //! Invariants: the machines that decide here are those of live clusters, in virtual time; a seed gives the
-//! same numbers on every machine. This crate must not know how figures are shown.
+//! same numbers on every machine. Charts and reports are values too: this crate must not know who asks for them
+//! or where they are kept.
 
+pub mod chart;
 pub mod figure;
 mod figures;
 pub mod generate;
@@ -10,6 +12,7 @@ pub mod namespace;
 pub mod picture;
 pub mod placed;
 pub mod reads;
+pub mod report;
 pub mod scores;
 mod statistics;
 pub mod trace;

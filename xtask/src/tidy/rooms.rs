@@ -162,7 +162,7 @@ pub const TABLE: &[Room] = &[
     world(
         "lab",
         &["types", "routing", "placement", "lookup", "openflow", "flow", "workload"],
-        &["microlp", "serde", "xxhash-rust"],
+        &["maud", "microlp", "plotters", "serde", "xxhash-rust"],
     ),
     world(
         "cli",
