@@ -1,8 +1,8 @@
 //! The lab: published figures, drawn anew with the code that production runs.
 //!
 //! Invariants: the machines that decide here are those of live clusters, in virtual time; a seed gives the
-//! same numbers on every machine. Charts and reports are values too: this crate must not know who asks for them
-//! or where they are kept.
+//! same numbers on every machine. Charts and reports are values too: this crate must not know who asks for
+//! them or where they are kept.
 
 pub mod chart;
 pub mod figure;
