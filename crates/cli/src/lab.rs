@@ -1,12 +1,15 @@
-//! `lab`: published figures drawn anew, traces and topologies looked at.
+//! `lab`: published figures drawn anew, traces replayed, topologies looked at.
 
+mod generate;
+mod replay;
+mod report;
 mod trace;
 
 use crate::bench::commit;
 use crate::voice::say;
 use anyhow::{Context, Result, bail};
 use bearing_lab::figure::Figure;
-use bearing_lab::{FIGURES, picture};
+use bearing_lab::{FIGURES, WAITING, picture};
 use bearing_routing::{Rate, SwitchTree, Tier, Topology};
 use bearing_server::topology_file;
 use clap::{Args, Subcommand};
@@ -20,7 +23,11 @@ pub enum LabCommand {
     List,
     /// Draw a figure of a paper anew, with what the paper says beside what is seen here
     Figure(FigureFlags),
-    /// Read traces of what programs asked of a filesystem
+    /// Draw all figures: one page with the claims that hold and those that do not
+    Report(report::ReportFlags),
+    /// Replay a trace over schemes: locality, balance, what moves, hops; one page with conclusions
+    Replay(replay::ReplayFlags),
+    /// Read or make traces of what programs asked of a filesystem
     #[command(subcommand)]
     Trace(trace::TraceCommand),
     /// Look at a topology file, or draw a picture of it
@@ -32,8 +39,8 @@ Examples:
   bearing lab figure mayflower-3 --quick
   bearing lab figure mayflower-6 --json > figure-6.json
 
-The decisions are made by the flow server that clusters run, in a simulated network with exact max-min fair
-shares. A seed gives the same numbers everywhere.";
+Decisions are made by the code that clusters run; `bearing lab report` says of each figure what is measured, what
+simulated and what assumed. A seed gives the same numbers everywhere.";
 
 /// `lab figure`.
 #[derive(Args, Clone, Debug)]
@@ -83,6 +90,8 @@ pub fn run(command: &LabCommand) -> Result<()> {
     match command {
         LabCommand::List => list(),
         LabCommand::Figure(flags) => figure(flags),
+        LabCommand::Report(flags) => report::run(flags),
+        LabCommand::Replay(flags) => replay::run(flags),
         LabCommand::Trace(command) => trace::run(command),
         LabCommand::Topology(flags) => topology(flags),
     }
@@ -93,6 +102,12 @@ fn list() -> Result<()> {
     table.load_style(presets::NOTHING).set_header(["FIGURE", "SHOWS"]);
     for figure in FIGURES {
         table.add_row([figure.name, figure.about]);
+    }
+    say!("{table}\n\nNot drawn yet:")?;
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(["FIGURE", "WAITS FOR"]);
+    for waiting in WAITING {
+        table.add_row([waiting.name, waiting.why]);
     }
     say!("{table}")?;
     Ok(())

@@ -1,9 +1,9 @@
 //! What a figure is made of.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A figure of a paper, drawn anew.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// Its name, such as `mayflower-3`.
     pub figure: String,
@@ -33,7 +33,7 @@ impl Figure {
 }
 
 /// A line.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// Of which scheme.
     pub scheme: String,
@@ -44,32 +44,32 @@ pub struct Series {
 }
 
 /// Something that a paper says.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Claim {
     /// In words.
     pub claim: String,
     /// The number in it.
     pub value: f64,
     /// Where it stands in the chart, if it is about a point or a level of it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<Mark>,
 }
 
 /// Where something published stands in a chart.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mark {
     /// Of which scheme, by the name of its line; of none in particular if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheme: Option<String>,
     /// The first coordinate. Absent: a level, the same everywhere.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub x: Option<f64>,
     /// The second one.
     pub y: f64,
 }
 
 /// What was seen of a claim.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     /// In words.
     pub claim: String,

@@ -9,13 +9,15 @@ pub mod figure;
 mod figures;
 pub mod generate;
 pub mod namespace;
+pub mod parallel;
 pub mod picture;
 pub mod placed;
 pub mod reads;
+pub mod replay;
 pub mod report;
 pub mod scores;
 mod statistics;
 pub mod trace;
 
-pub use figures::{FIGURES, Known};
+pub use figures::{FIGURES, Known, WAITING, Waiting};
 pub use statistics::{Interval, mean, percentile};

@@ -188,6 +188,11 @@ impl<S: Machine> World<S> {
         self.now
     }
 
+    /// The clients' machines, by number.
+    pub fn clients(&self) -> impl ExactSizeIterator<Item = &dyn Machine> {
+        self.clients.iter().map(AsRef::as_ref)
+    }
+
     /// A server's machine.
     pub fn server(&self, server: ServerId) -> Option<&S> {
         self.servers.get(&server)

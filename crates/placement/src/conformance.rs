@@ -69,10 +69,7 @@ fn a_sequence_keeps_every_position_owned_by_a_member(
                 assert_eq!(partition.arcs(), &before, "seed {seed}: {what} was refused and changed the arcs");
                 let expected = matches!(
                     error,
-                    PartitionError::Last(_)
-                        | PartitionError::NoPlace(..)
-                        | PartitionError::NoBucket(..)
-                        | PartitionError::NoIdle(_)
+                    PartitionError::Last(_) | PartitionError::NoPlace(..) | PartitionError::NoIdle(_)
                 );
                 assert!(expected, "seed {seed}: {what} was refused: {error}");
             }

@@ -24,13 +24,15 @@ impl Default for Load {
 impl Load {
     /// From samples in any order. A weight that is not above zero counts as none.
     pub fn new(samples: impl IntoIterator<Item = (Position, f64)>) -> Load {
-        let mut by_position: BTreeMap<Position, f64> = BTreeMap::new();
-        for (position, weight) in samples {
-            if weight > 0.0 && weight.is_finite() {
-                *by_position.entry(position).or_default() += weight;
-            }
-        }
-        let samples: Vec<_> = by_position.into_iter().collect();
+        let is_weight = |weight: f64| weight > 0.0 && weight.is_finite();
+        let mut samples: Vec<_> = samples.into_iter().filter(|(_, weight)| is_weight(*weight)).collect();
+        // Stable, so that weights of one position add up in the order given.
+        samples.sort_by_key(|(position, _)| *position);
+        samples.dedup_by(|next, kept| {
+            let is_same = next.0 == kept.0;
+            kept.1 += if is_same { next.1 } else { 0.0 };
+            is_same
+        });
         let mut sum = 0.0;
         let mut sums = vec![0.0];
         sums.extend(samples.iter().map(|(_, weight)| {

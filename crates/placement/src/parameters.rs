@@ -17,15 +17,15 @@ pub struct Parameters {
     pub alpha_max: f64,
     /// How much the weight grows with every rebalance. 0 to 1.
     pub alpha_step: f64,
-    /// Beyond the paper: boundaries stay while no server has more than this share above the mean. At least 0;
-    /// 0 is the published form.
+    /// Beyond the paper: a boundary stays if what would change hands is no more than this part of what a
+    /// server has in the mean. At least 0; 0 is the published form.
     pub hysteresis: f64,
     /// Beyond the paper: the share of the ring's load that one rebalance may move. Above 0, at most 1; 1 is
     /// the published form.
     pub migration_budget: f64,
     /// How far a boundary may be moved for a shorter prefix, as a share of the arc beside it. 0 to 0.5.
     pub tolerance: f64,
-    /// DROP: buckets of the histogram. 2 to 65,536.
+    /// DROP: buckets of each server's histogram. 2 to 65,536.
     pub buckets: u32,
     /// DROP and subtrees: a server above the mean by this share is heavy. Above 0.
     pub threshold: f64,

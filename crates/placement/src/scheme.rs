@@ -209,14 +209,13 @@ impl Scheme {
         if self == Scheme::RdhtMdsc { 2 } else { 1 }
     }
 
-    /// Its parameters as published. Where virtual nodes belong to a scheme, their number is not printed: 16
-    /// each.
+    /// Its parameters as published. The number of One-Hop's virtual nodes is not printed: 16. AngleCut
+    /// (section 4.4) divides the ring among M servers by M - 1 boundaries: 1. Our own form of it leaves
+    /// boundaries alone that would move by a tenth of what a server has, or less.
     pub fn parameters(self) -> Parameters {
-        let virtual_nodes = match self {
-            Scheme::OneHop | Scheme::Anglecut => 16,
-            _ => 1,
-        };
-        Parameters { virtual_nodes, ..Parameters::default() }
+        let virtual_nodes = if self == Scheme::OneHop { 16 } else { 1 };
+        let hysteresis = if self == Scheme::AnglecutHashed { 0.1 } else { 0.0 };
+        Parameters { virtual_nodes, hysteresis, ..Parameters::default() }
     }
 
     /// Whether a cluster can run it today.

@@ -116,9 +116,7 @@ impl Bench {
         let servers = members(count);
         for scheme in Scheme::ALL {
             let parts = scheme.parts();
-            let buckets = (servers.len() as u32 * 8).clamp(256, 65_536);
-            let parameters = Parameters { buckets, ..scheme.parameters() };
-            let partition = build(parts.partition, &servers, &parameters)?;
+            let partition = build(parts.partition, &servers, &scheme.parameters())?;
             let assignment = Arc::new(Assignment::of(&partition.arcs().rounded(TOLERANCE), 1)?);
             let sizes = Sizes { servers: count, keys_each: FILES_EACH };
             let lookup = Lookup::new(parts.lookup, sizes)?;

@@ -1,5 +1,6 @@
 //! `lab trace`: what is in a trace, and the same trace in the plain format.
 
+use super::generate::{GenerateFlags, ScanFlags, generate, scan};
 use crate::voice::say;
 use anyhow::{Context, Result, anyhow, bail};
 use bearing_lab::trace::{Format, HEADER, Kind, Reader, Tally, line_of};
@@ -16,6 +17,10 @@ pub enum TraceCommand {
     Inspect(InspectFlags),
     /// Write a trace in the plain format (docs/formats/trace.md), to look at it or to change it
     Convert(ConvertFlags),
+    /// Make a trace of a published workload, in the plain format
+    Generate(GenerateFlags),
+    /// Write the shape of a tree, without names (docs/formats/tree.md), to make traces on it
+    Scan(ScanFlags),
 }
 
 const INSPECT_EXAMPLES: &str = "\
@@ -57,10 +62,12 @@ pub fn run(command: &TraceCommand) -> Result<()> {
     match command {
         TraceCommand::Inspect(flags) => inspect(flags),
         TraceCommand::Convert(flags) => convert(flags),
+        TraceCommand::Generate(flags) => generate(flags),
+        TraceCommand::Scan(flags) => scan(flags),
     }
 }
 
-fn open(path: &Path, format: Option<&str>) -> Result<Reader<Box<dyn BufRead>>> {
+pub(super) fn open(path: &Path, format: Option<&str>) -> Result<Reader<Box<dyn BufRead>>> {
     let format = match format {
         None => None,
         Some(name) => Some(Format::named(name).ok_or_else(|| {

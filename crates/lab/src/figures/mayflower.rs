@@ -1,7 +1,8 @@
 //! Figures 3 to 9 of Mayflower.
 
 use super::Effort;
-use crate::figure::{Claim, Figure, Seen, Series};
+use super::draw::line;
+use crate::figure::{Figure, Series};
 use crate::reads::{
     Experiment, Others, Outcome, Room, SlowDisks, Writes, fractional_optimum, jobs, lower_bound, run,
 };
@@ -36,7 +37,7 @@ fn experiment(case: &str, effort: Effort) -> Experiment {
         rate: 0.1,
         locality: LOCAL,
         bytes: 128_000_000,
-        reads: effort.reads,
+        reads: effort.queries,
         files: 500,
         sets: 1,
         others: None,
@@ -100,14 +101,6 @@ fn bound(effort: Effort, vary: impl Fn(&mut Experiment)) -> Interval {
     Interval::of(&seeded.collect::<Vec<f64>>())
 }
 
-fn line(scheme: &str, xs: &[f64], intervals: &[Interval]) -> Series {
-    Series {
-        scheme: scheme.to_owned(),
-        points: xs.iter().zip(intervals).map(|(x, interval)| [*x, interval.mean]).collect(),
-        half: intervals.iter().map(|interval| interval.half).collect(),
-    }
-}
-
 fn figure(name: &str, effort: Effort, x: &str, series: Vec<Series>) -> Figure {
     Figure {
         figure: name.to_owned(),
@@ -123,25 +116,6 @@ fn figure(name: &str, effort: Effort, x: &str, series: Vec<Series>) -> Figure {
 }
 
 impl Figure {
-    /// A claim of the paper, and what was seen: it holds within these bounds.
-    fn claim(
-        &mut self,
-        claim: &str,
-        published: f64,
-        ours: f64,
-        within: std::ops::RangeInclusive<f64>,
-        why: &str,
-    ) {
-        self.published.push(Claim { claim: claim.to_owned(), value: published, mark: None });
-        let holds = within.contains(&ours);
-        self.ours.push(Seen { claim: claim.to_owned(), value: ours, holds, why: why.to_owned() });
-    }
-
-    /// Something further that was seen.
-    fn see(&mut self, claim: String, value: f64, why: &str) {
-        self.ours.push(Seen { claim, value, holds: true, why: why.to_owned() });
-    }
-
     /// How far mayflower-p is from what nothing can beat.
     fn see_distances(&mut self) {
         let (Some(ours), Some(bound)) = (self.of(P), self.of(BOUND)) else { return };
@@ -154,14 +128,6 @@ impl Figure {
         for (x, over) in over {
             self.see(format!("mean of mayflower-p over the lower bound at {x}"), over, "");
         }
-    }
-
-    fn of(&self, scheme: &str) -> Option<&Series> {
-        self.series.iter().find(|series| series.scheme == scheme)
-    }
-
-    fn y(&self, scheme: &str, index: usize) -> f64 {
-        self.of(scheme).and_then(|series| series.points.get(index)).map_or(f64::NAN, |point| point[1])
     }
 }
 
@@ -393,7 +359,7 @@ pub fn hosts(name: &str, effort: Effort) -> Figure {
         let topology = Arc::new(shape.expect("a shape of the figure").topology());
         experiment.room = Room { topology, rack: 4, pod: 16 };
         experiment.sets = u64::from(pods) / 4;
-        experiment.reads = effort.reads * pods as usize / 8;
+        experiment.reads = effort.queries * pods as usize / 8;
     };
     let series = varied(&selections, effort, &HOSTS, grown);
     let mut figure = figure(name, effort, "hosts", series);
@@ -432,7 +398,7 @@ pub fn optimum(name: &str, effort: Effort) -> Figure {
     let selections = [P, B, "mayflower-n", "sinbad-r-mf", "nearest-ecmp"];
     let xs = [2.0, 3.0, 4.0];
     // So small a case says little: as many as the figure's reads make.
-    let cases = (effort.reads as u64 / 20).max(2);
+    let cases = (effort.queries as u64 / 20).max(2);
     // All begin at once, and have files in common, or they would rarely meet.
     let few = |selection: &str, reads: f64, case: u64| Experiment {
         reads: reads as usize,

@@ -1,8 +1,11 @@
 //! The figures that can be drawn.
 
+mod anglecut;
+mod draw;
 mod mayflower;
 
 use crate::figure::Figure;
+use crate::report::Basis;
 
 /// How much is run for a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +13,7 @@ pub struct Effort {
     /// Seeds, each a run of its own: at least 10, unless it is to be quick.
     pub seeds: u64,
     /// Reads of each run.
-    pub reads: usize,
+    pub queries: usize,
     /// The first seed.
     pub seed: u64,
 }
@@ -28,10 +31,60 @@ pub struct Known {
 impl Known {
     /// Draws it. `is_quick` runs a fifth, for a look.
     pub fn draw(&self, seed: u64, is_quick: bool) -> Figure {
-        let (seeds, reads) = if is_quick { (3, 600) } else { (10, 2000) };
-        (self.draw)(self.name, Effort { seeds, reads, seed })
+        let (seeds, queries) = if is_quick { (3, 600) } else { (10, 2000) };
+        (self.draw)(self.name, Effort { seeds, queries, seed })
     }
 }
+
+impl Known {
+    /// What of it is measured, what simulated, what assumed.
+    pub fn basis(&self) -> Basis {
+        let (measured, simulated, assumed) = match self.name.split('-').next() {
+            Some("mayflower") => (
+                "the decisions of the flow server that clusters run",
+                "the network, flow by flow, with exact max-min fair shares",
+                "arrivals, sizes and places of readers are drawn as the paper says; hosts and disks take no time \
+                 unless a line says so",
+            ),
+            Some("anglecut") => (
+                "where every name lies and which server it is asked of, by the placements that production runs; \
+                 what rebalances move",
+                "clients' caches, with leases of 3 seconds",
+                "traces are generated (docs/design/2026-11-30-generated-traces.md); servers are alike; an \
+                 operation costs its server as much as any other",
+            ),
+            Some("ghba") => (
+                "lookups, filters and messages of the machines that production runs; encoded filters",
+                "the network: every message takes the same time",
+                "popularities of files by workload, times of disks and memories: named with each figure",
+            ),
+            _ => (
+                "lookups and placements by the machines that production runs",
+                "hosts are queues, first come first served; links have latencies",
+                "what operations, lookups and messages cost are ratios of the paper, not of machines",
+            ),
+        };
+        Basis { measured: measured.into(), simulated: simulated.into(), assumed: assumed.into() }
+    }
+}
+
+/// A figure that cannot be drawn yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    /// Its name.
+    pub name: &'static str,
+    /// What it waits for.
+    pub why: &'static str,
+}
+
+/// All of these.
+pub const WAITING: &[Waiting] = &[
+    Waiting { name: "metaflow-2, -3, -4, -5", why: "measured on a testbed: lookups that run live" },
+    Waiting { name: "metaflow-14, -16, -18, -19, -20", why: "measured on a testbed: lookups that run live" },
+    Waiting { name: "anglecut-9", why: "caches of servers, which do not exist" },
+    Waiting { name: "rdht-3", why: "linked lists in a table of fixed size: nothing of ours" },
+    Waiting { name: "ghba-14, -15", why: "the prototype's latency and messages: lookups that run live" },
+];
 
 /// All of them.
 pub const FIGURES: &[Known] = &[
@@ -58,6 +111,17 @@ pub const FIGURES: &[Known] = &[
         draw: mayflower::writes,
     },
     Known { name: "mayflower-hosts", about: "beyond the paper: 64 to 1,024 hosts", draw: mayflower::hosts },
+    Known { name: "anglecut-6", about: "throughput by servers", draw: anglecut::figure_6 },
+    Known { name: "anglecut-7", about: "locality beside static subtree's", draw: anglecut::figure_7 },
+    Known { name: "anglecut-8", about: "balance beside hash's", draw: anglecut::figure_8 },
+    Known { name: "anglecut-10", about: "entries moved by a rebalance", draw: anglecut::figure_10 },
+    Known { name: "anglecut-11", about: "the upper bound of alpha", draw: anglecut::figure_11 },
+    Known { name: "anglecut-table4", about: "operations of the traces", draw: anglecut::table_4 },
+    Known {
+        name: "anglecut-skew",
+        about: "beyond the paper: by the popularity's skew",
+        draw: anglecut::skew,
+    },
 ];
 
 #[cfg(test)]
@@ -68,7 +132,7 @@ mod tests {
     #[test]
     fn every_figure_has_its_lines_and_what_was_seen_of_each_claim() {
         for known in FIGURES {
-            let figure = (known.draw)(known.name, Effort { seeds: 2, reads: 24, seed: 5 });
+            let figure = (known.draw)(known.name, Effort { seeds: 2, queries: 24, seed: 5 });
             let points = figure.series.iter().flat_map(|series| &series.points);
             assert!(
                 points.clone().count() > 5 && points.flatten().all(|value| value.is_finite()),

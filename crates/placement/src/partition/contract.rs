@@ -60,8 +60,6 @@ pub enum PartitionError {
     UnknownPlace(Place, u32),
     /// Another server is plugged in there.
     TakenPlace(Place, ServerId),
-    /// A histogram has fewer buckets than there are servers; with how many buckets and servers.
-    NoBucket(usize, usize),
     /// Every block that a server could have for itself was given out, also to servers that are gone; with how
     /// many there are.
     NoBlock(usize),
@@ -91,9 +89,6 @@ impl fmt::Display for PartitionError {
             }
             PartitionError::TakenPlace(place, server) => {
                 write!(f, "place {} is taken by server {server}; give a free one", place.0)
-            }
-            PartitionError::NoBucket(buckets, servers) => {
-                write!(f, "{buckets} buckets cannot be divided among {servers} servers; give more buckets")
             }
             PartitionError::NoBlock(blocks) => {
                 write!(f, "all {blocks} blocks for servers were given out; begin a new cluster")

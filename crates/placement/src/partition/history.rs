@@ -2,14 +2,16 @@
 //! were.
 //!
 //! ```text
-//! psi   boundaries at equal shares of the load that was sampled lately (its CDF over the ring)
+//! psi   boundaries at equal shares of the load that was sampled lately (its CDF over the ring), then each
+//!       where its two neighbours are most even: a name that is used as much as a server's share of all
+//!       makes equal shares impossible
 //! phi   = alpha * phi + (1 - alpha) * psi       alpha grows by a step with every rebalance, up to a bound
 //! ```
 //!
-//! Published: moves with every rebalance, by as much as the formula says. Beyond the paper, as options:
-//! boundaries stay while no server has more than `hysteresis` above the mean, and one rebalance moves at most
-//! `migration_budget` of the load, or one sampled position if that alone is more; a load that wavers less
-//! than the hysteresis moves nothing.
+//! Published: moves with every rebalance, by as much as the formula says. Beyond the paper, as options: a
+//! boundary stays if what would change hands is no more than `hysteresis` of a server's share, so a load that
+//! wavers less moves nothing; and one rebalance moves at most `migration_budget` of the load, or one sampled
+//! position if that alone is more.
 //!
 //! Invariant: arcs change only if a sampled position changes hands, so a rebalance on a steady load ends.
 
@@ -23,6 +25,9 @@ use std::collections::BTreeSet;
 
 /// How often the part of the way that boundaries go is halved until what moves is within the budget.
 const HALVINGS: i32 = 8;
+
+/// How often boundaries are made more even, one after the other.
+const SWEEPS: usize = 16;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -129,7 +134,15 @@ impl History {
     fn equal_shares(&self, load: &Load) -> Vec<Position> {
         let count = self.owners.len();
         let share = |index: usize| load.total() * index as f64 / count as f64;
-        apart((1..count).map(|index| load.quantile(share(index))).collect())
+        evened(load, apart((1..count).map(|index| load.quantile(share(index))).collect()))
+    }
+
+    /// A boundary is worth being moved if that is more than a part of what a server has.
+    fn where_worth(&self, load: &Load, wanted: &[Position]) -> Vec<Position> {
+        let least = self.parameters.hysteresis * load.total() / self.owners.len() as f64;
+        let stays = |from: Position, to: Position| (load.before(to) - load.before(from)).abs() <= least;
+        let pairs = self.boundaries.iter().zip(wanted);
+        apart(pairs.map(|(from, to)| if least > 0.0 && stays(*from, *to) { *from } else { *to }).collect())
     }
 
     /// What is served next: these boundaries; or, if more than the budget changed hands so, boundaries on the
@@ -176,6 +189,31 @@ impl History {
         });
         parts.chain(by_one).find_map(fits)
     }
+}
+
+/// Each boundary where the arcs beside it are most even, as far as samples can be divided.
+fn evened(load: &Load, mut boundaries: Vec<Position>) -> Vec<Position> {
+    for _ in 0..SWEEPS {
+        let mut changed = false;
+        for index in 0..boundaries.len() {
+            let from = index.checked_sub(1).map_or(Position(0), |before| boundaries[before]);
+            let to = boundaries.get(index + 1).copied();
+            let end = to.map_or(load.total(), |to| load.before(to));
+            let half = (load.before(from) + end) / 2.0;
+            let off = |position: Position| (load.before(position) - half).abs();
+            let present = boundaries[index];
+            let best = [load.quantile(half), load.floor(half)].into_iter().fold(present, |best, cut| {
+                let is_between = from < cut && to.is_none_or(|to| cut < to);
+                if is_between && off(cut) < off(best) * (1.0 - 1e-9) { cut } else { best }
+            });
+            changed |= best != present;
+            boundaries[index] = best;
+        }
+        if !changed {
+            break;
+        }
+    }
+    boundaries
 }
 
 /// What becomes of the last arc on the ring.
@@ -278,15 +316,12 @@ impl Partition for History {
         }
         self.load = load.clone();
         let alpha = self.alpha;
-        if load.imbalance(&self.arcs) <= 1.0 + self.parameters.hysteresis && self.parameters.hysteresis > 0.0
-        {
-            return false;
-        }
         self.alpha = (self.alpha + self.parameters.alpha_step).min(self.parameters.alpha_max);
         let psi = self.equal_shares(load);
         let phi = self.phi.iter().zip(&psi).map(|(old, new)| between(alpha, *old, *new)).collect();
         self.phi = apart(phi);
-        let Some((boundaries, arcs)) = self.next(load, &self.phi) else { return false };
+        let wanted = self.where_worth(load, &self.phi);
+        let Some((boundaries, arcs)) = self.next(load, &wanted) else { return false };
         (self.boundaries, self.arcs) = (boundaries, arcs);
         true
     }

@@ -1,10 +1,11 @@
-//! Subtrees: each lies in a block of its own, and a table says which server has which block. Directories of
-//! the first two levels are made roots of subtrees (*anchors*): each gets a block that no other has, which is
-//! dealt to the server with the fewest of its level. What is made below lies in it.
+//! Subtrees: each lies in a block of its own, and a table says which server has which block. Directories near
+//! the root are made roots of subtrees (*anchors*): each gets a block that no other has, which is dealt to the
+//! server with the fewest of its level. What is made below lies in it.
 //!
-//! Static: blocks stay where they were dealt. Dynamic (as CephFS does it: Weil and others, SC 2004): blocks
-//! move from heavy servers to light ones, the one that helps most first; a block that is too hot for any
-//! server is halved. For that a directory below an anchor lies in a sixteenth of its parent's block, so that
+//! Static: directories of the first level are anchors, as if each were a filesystem of its own; blocks stay
+//! where they were dealt. Dynamic (as CephFS does it: Weil and others, SC 2004): those of the first two levels
+//! are, and blocks move from heavy servers to light ones, the one that helps most first; a block that is too
+//! hot for any server is halved. For that a directory below an anchor lies in a sixteenth of its parent's block, so that
 //! what is halved are subtrees, and in the end the names of one directory (CephFS's fragments).
 //!
 //! Invariant: a block moves only if the higher of the two loads falls by it, so a rebalance on a steady load
@@ -274,7 +275,8 @@ impl Partition for Subtrees {
             bits if bits == ANCHOR_BITS[0] => 1,
             _ => ANCHOR_BITS.len(),
         };
-        match ANCHOR_BITS.get(level) {
+        let levels = if self.threshold.is_some() { ANCHOR_BITS.len() } else { 1 };
+        match ANCHOR_BITS[..levels].get(level) {
             Some(bits) => self.anchor(node, *bits),
             None if self.threshold.is_some() && length_bits >= NAME_BLOCK_BITS + CUT_BITS => {
                 let drawn = xxhash_rust::xxh3::xxh3_64_with_seed(&node.0.to_le_bytes(), 0x7375_6274);
@@ -338,24 +340,30 @@ mod tests {
 
     #[test]
     fn subtrees_are_dealt_evenly_and_what_is_made_below_follows() {
-        let mut subtrees = Subtrees::fixed(&servers(5)).unwrap();
-        let mut dealt: BTreeMap<ServerId, usize> = BTreeMap::new();
-        for home in 2..32 {
-            let block = subtrees.choose(&root(), NodeId(home)).unwrap();
-            let seat = root().child_in(NodeId(home), block);
-            *dealt.entry(subtrees.arcs().owner(seat.home)).or_default() += 1;
-            let user = NodeId(home + 1000);
-            let second = seat.child_in(user, subtrees.choose(&seat, user).unwrap());
-            assert_eq!(
-                subtrees.choose(&second, NodeId(home + 2000)),
-                None,
-                "it lies in the second level's block"
-            );
+        let kinds = [
+            Subtrees::fixed(&servers(5)).unwrap(),
+            Subtrees::moving(&servers(5), &Parameters::default()).unwrap(),
+        ];
+        for (mut subtrees, levels) in kinds.into_iter().zip([1, 2]) {
+            for home in 2..32 {
+                let block = subtrees.choose(&root(), NodeId(home)).unwrap();
+                let seat = root().child_in(NodeId(home), block);
+                let user = NodeId(home + 1000);
+                let second = subtrees.choose(&seat, user);
+                assert_eq!(second.is_some(), levels == 2);
+                if let Some(third) = second.map(|block| seat.child_in(user, block)) {
+                    let below = subtrees.choose(&third, NodeId(home + 2000));
+                    assert!(
+                        below.is_some_and(|part| third.span.covers(part)),
+                        "it lies in the second level's block"
+                    );
+                }
+            }
+            let owned = subtrees.anchors.keys().map(|start| subtrees.arcs().owner(*start));
+            let counts =
+                (1..=5).map(|server| owned.clone().filter(|owner| *owner == ServerId(server)).count());
+            assert_eq!(counts.collect::<Vec<_>>(), [6 * levels; 5]);
         }
-        assert_eq!(dealt.len(), 5);
-        let owned = subtrees.anchors.keys().map(|start| subtrees.arcs().owner(*start));
-        let counts = (1..=5).map(|server| owned.clone().filter(|owner| *owner == ServerId(server)).count());
-        assert_eq!(counts.collect::<Vec<_>>(), [12; 5]);
     }
 
     #[test]

@@ -1,0 +1,106 @@
+//! `lab report`: all figures, as one page. Those that are drawn already are not drawn again.
+
+use super::replay::put;
+use crate::bench::commit;
+use crate::voice::say;
+use anyhow::{Context, Result};
+use bearing_lab::figure::Figure;
+use bearing_lab::report::{Page, Section, csv_name, csv_of, json_name};
+use bearing_lab::{FIGURES, Known};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  bearing lab report --out figures --quick
+  bearing lab report --out figures
+
+A report that was stopped goes on when it is given again: figures of the same program, seed and effort that lie
+in the directory are taken from there.";
+
+/// `lab report`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct ReportFlags {
+    /// Where the page goes: DIR/index.html, and each figure's numbers beside it
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Fewer seeds and less of everything, for a look
+    #[arg(long)]
+    pub quick: bool,
+    /// Draws begin from here
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Runs `lab report`.
+pub fn run(flags: &ReportFlags) -> Result<()> {
+    std::fs::create_dir_all(&flags.out).with_context(|| format!("create {}", flags.out.display()))?;
+    let bar = ProgressBar::new(FIGURES.len() as u64);
+    bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} figures, {elapsed}  {msg}")?);
+    let mut drawn = Vec::new();
+    for known in FIGURES {
+        bar.set_message(known.name);
+        bar.tick();
+        drawn.push((known, figure(flags, known)?));
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let conclusions = conclusions(&drawn);
+    for sentence in &conclusions {
+        say!("{sentence}")?;
+    }
+    let sections = drawn.into_iter().map(|(known, figure)| Section {
+        heading: format!("{}: {}", known.name, known.about),
+        basis: known.basis(),
+        figure: Some(figure),
+        tables: Vec::new(),
+    });
+    let page =
+        Page { title: "Figures of the papers, drawn anew".into(), conclusions, sections: sections.collect() };
+    let path = flags.out.join("index.html");
+    put(&path, &page.html())?;
+    say!("\n{}", path.display())?;
+    Ok(())
+}
+
+/// From the directory, if it is there and of the same effort; or drawn, and kept there.
+fn figure(flags: &ReportFlags, known: &Known) -> Result<Figure> {
+    // A quick one is another figure, so it has another mark beside the program's.
+    let state = if flags.quick { format!("{} (quick)", commit()) } else { commit() };
+    let kept = std::fs::read_to_string(flags.out.join(format!("{}.json", known.name))).ok();
+    if let Some(kept) = kept.and_then(|text| serde_json::from_str::<Figure>(&text).ok())
+        && kept.commit == state
+        && kept.seed == flags.seed
+    {
+        return Ok(kept);
+    }
+    let mut figure = known.draw(flags.seed, flags.quick);
+    figure.commit = state;
+    put(&flags.out.join(csv_name(&figure)), &csv_of(&figure))?;
+    put(&flags.out.join(json_name(&figure)), &serde_json::to_string_pretty(&figure)?)?;
+    Ok(figure)
+}
+
+/// Claims that hold and those that do not, these each with its reason.
+fn conclusions(drawn: &[(&Known, Figure)]) -> Vec<String> {
+    let mut sentences = Vec::new();
+    let (mut published, mut holding) = (0, 0);
+    for (known, figure) in drawn {
+        for (index, seen) in figure.ours.iter().enumerate() {
+            let claim = figure.published.get(index);
+            published += usize::from(claim.is_some());
+            holding += usize::from(claim.is_some() && seen.holds);
+            if seen.holds {
+                continue;
+            }
+            let said = claim.map_or(String::new(), |claim| format!(", published {:.3}", claim.value));
+            let why = if seen.why.is_empty() { String::new() } else { format!(" ({})", seen.why) };
+            sentences
+                .push(format!("{}: {} does not hold: {:.3}{said}{why}", known.name, seen.claim, seen.value));
+        }
+    }
+    sentences.insert(0, format!("{holding} of {published} published claims hold."));
+    sentences
+}

@@ -1,0 +1,96 @@
+//! Laws of replays, over small generated traces.
+
+use super::*;
+use crate::generate::{Options, Workload};
+use bearing_placement::Scheme;
+
+fn recorded(workload: &str, operations: u64) -> Recorded {
+    let mut recorder = Recorder::default();
+    let events = Workload::named(workload).unwrap().generate(Options::new(operations)).unwrap();
+    events.for_each(|event| recorder.record(&event));
+    recorder.finish()
+}
+
+fn job(name: &str, servers: u32, seed: u64) -> Job {
+    Job { candidate: name.parse().unwrap(), servers, seed }
+}
+
+#[test]
+fn every_scheme_can_be_replayed_and_gives_the_same_again() {
+    let recorded = recorded("spotify", 4000);
+    let below = Below::new(&recorded.namespace);
+    for name in Scheme::ALL.map(Scheme::name).into_iter().chain(["anglecut-hashed+in-network"]) {
+        let job = job(name, 7, 3);
+        let outcome = run(&recorded, &below, &job).unwrap();
+        assert_eq!(outcome, run(&recorded, &below, &job).unwrap(), "{name}");
+        assert_eq!(outcome.operations, recorded.operations.len() as u64, "{name}");
+        assert_eq!(
+            (outcome.parts.len(), outcome.nodes),
+            (PARTS, recorded.namespace.count() as u64),
+            "{name}"
+        );
+        assert!(outcome.changes_cached <= outcome.changes, "{name}");
+        assert!(outcome.routes.queries == outcome.operations && outcome.routes.hops >= 1.0, "{name}");
+        assert!((1.0..=7.0).contains(&outcome.parts[3].most), "{name}: {:?}", outcome.parts[3]);
+        assert_eq!(row(&job, &outcome).split(',').count(), COLUMNS.split(',').count());
+        let parts = parts_lines(&job, &outcome);
+        assert!(parts.lines().all(|line| line.split(',').count() == PARTS_COLUMNS.split(',').count()));
+        assert_eq!(parts.lines().count(), PARTS);
+    }
+}
+
+#[test]
+fn what_schemes_are_made_for_is_seen() {
+    let recorded = recorded("msn", 40_000);
+    let below = Below::new(&recorded.namespace);
+    let of = |name: &str| run(&recorded, &below, &job(name, 10, 1)).unwrap();
+    let (hash, local, dealt) = (of("hash"), of("anglecut-hashed"), of("static-subtree"));
+    assert!(local.changes * 3 < hash.changes * 2, "{} of {}", local.changes, hash.changes);
+    // Only at the root's own names does the server change.
+    assert!(dealt.changes <= dealt.operations && dealt.changes * 4 < hash.changes, "{}", dealt.changes);
+    let last = |outcome: &Outcome| outcome.parts.last().unwrap().most;
+    assert!(last(&local) < last(&hash) && last(&hash) < last(&dealt));
+    let moved = |outcome: &Outcome| outcome.parts.iter().map(|part| part.moved).sum::<u64>();
+    assert!(moved(&hash) == 0 && moved(&dealt) == 0 && moved(&local) > 0);
+    // Even arcs are all cut anew; half an arc is enough elsewhere.
+    assert!(hash.moved_by_join > recorded.namespace.count() as u64 / 4);
+    let hops = |name: &str| of(name).routes.hops;
+    assert!((hops("central") - 2.0).abs() < 0.01 && hops("chord") > 2.0 && hops("metaflow") == 1.0);
+    assert!(hops("dht-mdsc") < hops("chord"));
+}
+
+/// What a part was served by was decided before it: the first by nothing at all.
+#[test]
+fn no_part_is_served_by_what_is_learnt_in_it() {
+    let recorded = recorded("livemaps", 20_000);
+    let below = Below::new(&recorded.namespace);
+    let first = |name: &str| place(&recorded, &below, &job(name, 10, 1)).unwrap().parts[0].clone();
+    let unmoved = place(&recorded, &below, &{
+        let mut still = job("anglecut-hashed", 10, 1);
+        still.candidate.parameters.hysteresis = 1e9;
+        still
+    });
+    let unmoved = unmoved.unwrap();
+    assert!(unmoved.parts.iter().all(|part| part.moved == 0));
+    assert_eq!(first("anglecut-hashed").most, unmoved.parts[0].most);
+}
+
+#[test]
+fn another_seed_places_the_same_tree_anew() {
+    let recorded = recorded("devtools", 5000);
+    let below = Below::new(&recorded.namespace);
+    let changes = |seed| place(&recorded, &below, &job("anglecut-hashed", 10, seed)).unwrap().changes;
+    assert_ne!(changes(1), changes(2));
+    // By rank there is one placement only, but the samples that boundaries follow are drawn.
+    assert_eq!(changes(1), changes(1));
+}
+
+#[test]
+fn a_trace_of_one_operation_is_replayed() {
+    let recorded = recorded("msn", 1);
+    let below = Below::new(&recorded.namespace);
+    for scheme in Scheme::ALL {
+        let outcome = run(&recorded, &below, &job(scheme.name(), 3, 1)).unwrap();
+        assert_eq!((outcome.operations, outcome.parts.len()), (1, 1), "{scheme}");
+    }
+}
