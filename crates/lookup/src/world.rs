@@ -112,6 +112,11 @@ impl<S: Machine> World<S> {
         self.note_wake(server);
     }
 
+    /// A server's store has a file that its machine was made with: it is not told.
+    pub fn keep(&mut self, server: ServerId, file: FileKey) {
+        self.stored.entry(server).or_default().insert(file);
+    }
+
     /// A server vanishes without a word.
     pub fn vanish(&mut self, server: ServerId) -> Option<S> {
         self.set_wake(server, None);

@@ -3,13 +3,16 @@
 use crate::bloom::cluster::{Cluster, End};
 use crate::bloom::cluster_laws::BLOOM;
 use crate::bloom::division::GroupId;
+use crate::bloom::layout::Founding;
 use crate::bloom::message::BloomMessage;
 use crate::bloom::options::{BloomOptions, Sizes};
+use crate::bloom::server::BloomServer;
 use crate::machine::Event;
 use crate::message::Message;
 use crate::query::{FileKey, LookupError};
+use crate::world::World;
 use bearing_placement::LookupKind;
-use bearing_types::ServerId;
+use bearing_types::{Mono, ServerId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -137,6 +140,33 @@ fn a_new_edition_is_one_message_to_each_group_and_reaches_the_member_that_holds_
             .map(|(_, held)| held)
             .collect();
         assert_eq!(held, vec![edition; groups - 1], "the newest, once in every other group");
+    }
+}
+
+/// Servers that begin with files say so once they are asked, and none has to be published for it.
+#[test]
+fn servers_that_begin_with_files_exchange_filters_of_them() {
+    let sizes = Sizes { servers: 12, keys_each: 200 };
+    let options = BloomOptions { group_most: 4, ..BloomOptions::of(LookupKind::BloomGroups, sizes).unwrap() };
+    let founding = Founding::of((1..=12).map(ServerId), 4).unwrap();
+    let mut world: World<BloomServer> = World::new(Duration::from_micros(100), Box::new(|_| None));
+    for server in (1..=12).map(ServerId) {
+        let files = (0..2400).filter(|number| home(*number, 12) == server).map(key);
+        let machine = BloomServer::founded_with(server, options, &founding, Mono::ZERO, files).unwrap();
+        assert!(machine.filters().all(|filter| filter.ones() > 0));
+        world.add_server(server, machine);
+    }
+    world.run_for(options.beat + Duration::from_millis(1));
+    for server in (1..=12).map(ServerId) {
+        let machine = world.server(server).unwrap();
+        assert_eq!(machine.filters().count(), 1 + machine.shares().unwrap().held_by(server).count());
+        assert!(machine.filters().all(|filter| filter.ones() > 500), "{server}");
+        assert_eq!(machine.counts().published, 0);
+        for (of, _) in machine.replicas() {
+            let mine = (0..2400).filter(|number| home(*number, 12) == of);
+            let named = |number: u32| machine.filters().any(|filter| filter.may_hold(key(number)));
+            assert!(mine.into_iter().all(named), "{server} does not know what {of} has");
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use crate::bloom::options::BloomOptions;
 use crate::bloom::round::{Checking, Round};
 use crate::machine::{Command, Event, Machine};
 use crate::message::Message;
-use crate::query::QueryId;
+use crate::query::{FileKey, QueryId};
 use bearing_types::{Mono, ParameterError, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -201,6 +201,22 @@ impl BloomServer {
         Ok(server)
     }
 
+    /// The same with a store that has these files already: its first edition holds them, and those who hold
+    /// its replica ask for it with their first heart-beat.
+    pub fn founded_with(
+        id: ServerId,
+        options: BloomOptions,
+        founding: &Founding,
+        now: Mono,
+        files: impl IntoIterator<Item = FileKey>,
+    ) -> Result<BloomServer, ParameterError> {
+        let mut server = BloomServer::founded(id, options, founding, now)?;
+        files.into_iter().for_each(|file| server.own.insert(file));
+        server.published = Arc::new(server.own.bits().clone());
+        server.edition.0 += 1;
+        Ok(server)
+    }
+
     /// Whether it is in, and all others that can be reached know it. Files are to be stored at a server only
     /// then: before, those who do not know of it would not ask it.
     pub fn is_in(&self) -> bool {
@@ -241,6 +257,13 @@ impl BloomServer {
     /// Whose replicas it holds, and in which edition.
     pub fn replicas(&self) -> impl Iterator<Item = (ServerId, Edition)> + '_ {
         self.replicas.values().map(|replica| (replica.of, replica.edition))
+    }
+
+    /// The filters that it looks into at the second level: its own as it published it, and the replicas that
+    /// came from others.
+    pub fn filters(&self) -> impl Iterator<Item = &Bloom> + '_ {
+        let replicas = self.replicas.values().map(|replica| &*replica.filter);
+        std::iter::once(&*self.published).chain(replicas)
     }
 
     /// The edition of its own filter that it published last.
@@ -326,7 +349,7 @@ impl Machine for BloomServer {
 mod tests {
     use super::*;
     use crate::bloom::options::Sizes;
-    use crate::query::{FileKey, LookupError, Query, Target};
+    use crate::query::{LookupError, Query, Target};
     use bearing_placement::LookupKind;
     use bearing_types::Position;
 
