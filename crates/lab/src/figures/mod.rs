@@ -2,6 +2,7 @@
 
 mod anglecut;
 mod draw;
+mod ghba;
 mod mayflower;
 
 use crate::figure::Figure;
@@ -12,7 +13,8 @@ use crate::report::Basis;
 pub struct Effort {
     /// Seeds, each a run of its own: at least 10, unless it is to be quick.
     pub seeds: u64,
-    /// Reads of each run.
+    /// Queries of each run: reads of chunks, or how long servers are watched (a fiftieth of it, in times that
+    /// an operation takes).
     pub queries: usize,
     /// The first seed.
     pub seed: u64,
@@ -122,6 +124,15 @@ pub const FIGURES: &[Known] = &[
         about: "beyond the paper: by the popularity's skew",
         draw: anglecut::skew,
     },
+    Known { name: "ghba-6", about: "throughput by latency and space, by group size", draw: ghba::figure_6 },
+    Known { name: "ghba-7", about: "the best size of groups by servers", draw: ghba::figure_7 },
+    Known { name: "ghba-8", about: "latency by memory, HP", draw: ghba::figure_8 },
+    Known { name: "ghba-9", about: "latency by memory, RES", draw: ghba::figure_9 },
+    Known { name: "ghba-10", about: "latency by memory, INS", draw: ghba::figure_10 },
+    Known { name: "ghba-11", about: "replicas that move when a server joins", draw: ghba::figure_11 },
+    Known { name: "ghba-12", about: "what replacing stale replicas costs", draw: ghba::figure_12 },
+    Known { name: "ghba-13", about: "the levels that answer queries", draw: ghba::figure_13 },
+    Known { name: "ghba-table5", about: "memory beside plain arrays of filters", draw: ghba::table_5 },
 ];
 
 #[cfg(test)]
