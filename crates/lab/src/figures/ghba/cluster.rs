@@ -127,7 +127,7 @@ pub(super) struct Found {
 }
 
 /// How many queries ended where.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Tally {
     levels: [u64; 5],
     wrong: u64,
@@ -313,5 +313,45 @@ fn level_of(before: Counts, after: Counts) -> Level {
         Level::Named
     } else {
         Level::All
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Effort, HP};
+    use super::*;
+    use crate::figures::ghba::where_found::{groups, tallies};
+
+    const EFFORT: Effort = Effort { seeds: 2, queries: 300, seed: 4 };
+
+    fn run(lookup: LookupKind, filters: Filters) -> Vec<Tally> {
+        tallies(&Setting { lookup, ..groups(12, HP, filters, EFFORT) }, EFFORT)
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_levels_and_all_end_at_the_home() {
+        for filters in [Filters::Published, Filters::ActiveOnly, Filters::Wide, Filters::Directories] {
+            let tallies = run(LookupKind::BloomGroups, filters);
+            assert_eq!(tallies, run(LookupKind::BloomGroups, filters));
+            assert_ne!(tallies[0], tallies[1], "seeds differ");
+            assert!(tallies.iter().all(|tally| tally.right() == 1.0 && tally.up_to(Level::All) == 1.0));
+            let named = |tally: &Tally| tally.up_to(Level::Named) - tally.up_to(Level::Group);
+            assert_eq!(named(&tallies[0]) > 0.0, filters == Filters::Directories, "{tallies:?}");
+        }
+    }
+
+    #[test]
+    fn emptier_filters_and_wider_ones_find_more_in_the_group_which_hba_has_not() {
+        let [published, active, wide] =
+            [Filters::Published, Filters::ActiveOnly, Filters::Wide].map(|filters| {
+                let tallies = run(LookupKind::BloomGroups, filters);
+                tallies[0].group_rate()
+            });
+        assert!(published < wide && published < active, "{published} {active} {wide}");
+        let alone = run(LookupKind::BloomLevels, Filters::Published);
+        assert_eq!(alone[0].up_to(Level::Segment), alone[0].up_to(Level::Group));
+        assert!(alone[0].up_to(Level::Recent) > 0.1, "{alone:?}");
+        let array = run(LookupKind::BloomArray8, Filters::Published);
+        assert_eq!(array[0].up_to(Level::Recent), 0.0);
     }
 }
