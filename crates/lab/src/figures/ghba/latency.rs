@@ -145,8 +145,8 @@ fn by_memory(name: &str, effort: Effort, workload: Workload) -> Figure {
         0.312,
         1.0 - little,
         0.312..=1.0,
-        "the number is the prototype's, of which neither memory nor disk is known; here a replica that is not \
-         in memory costs 5 ms whenever it is looked into, and disks have queues, so HBA loses far more",
+        "the number is the prototype's, of which neither memory nor disk is known; here a replica that is \
+         not in memory costs 5 ms whenever it is looked into, and disks have queues, so HBA loses far more",
     );
     figure.must(
         "with 40 MB, G-HBA over HBA: below 1".to_owned(),
@@ -158,8 +158,8 @@ fn by_memory(name: &str, effort: Effort, workload: Workload) -> Figure {
         "with 160 MB, all of HBA's, G-HBA over HBA: at most 1.3".to_owned(),
         plenty,
         0.0..=1.3,
-        "what G-HBA asks its group for HBA finds at once: a round trip for what L1 and L2 miss; the home's own \
-         0.2 ms are in both",
+        "what G-HBA asks its group for HBA finds at once: a round trip for what L1 and L2 miss; the home's \
+         own 0.2 ms are in both",
     );
     let bare = {
         let all = |scheme: &str| -> f64 {

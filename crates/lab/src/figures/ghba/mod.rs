@@ -1,8 +1,8 @@
 //! Figures 6 to 13 and table 5 of G-HBA.
 //!
 //! Measured: which level answers a query, whom it misled, messages, replicas that move, bytes of filters, all
-//! of the machines of `bearing_lookup::bloom`. Assumed: times ([`Times`]) and popularity ([`Workload`]), which
-//! the paper does not print. Scaled: a server has as many files as a run has queries, not 1.6 million.
+//! of the machines of `bearing_lookup::bloom`. Assumed: times ([`Times`]) and popularity ([`Workload`]),
+//! which the paper does not print. Scaled: a server has as many files as a run has queries, not 1.6 million.
 
 mod cluster;
 mod files;

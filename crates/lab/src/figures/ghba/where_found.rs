@@ -84,13 +84,13 @@ pub fn figure_13(name: &str, effort: Effort) -> Figure {
         0.9,
         active,
         0.9..=1.0,
-        "filters as large as table 5's with only the files of the trace in them; see the next lines for others",
+        "filters as large as table 5's with only the files in use in them; the next lines are of others",
     );
     figure.must(
         "the same with all files in them, 8 bits each, as table 5 counts them".to_owned(),
         published,
         0.9..=1.0,
-        "it cannot: a group holds 99 filters that err about 0.0214 of the files each, so for 0.88 of the files \
+        "it cannot: a group holds 99 filters that err about 0.0214 of the files each, so for 0.88 of them \
          at least one more than the right one answers; figure 13 and table 5 cannot both be of such filters",
     );
     let wide = at_most(&figure, "16 bits a file, L1 to L3");
