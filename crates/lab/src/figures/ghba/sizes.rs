@@ -85,8 +85,8 @@ impl Rates {
     }
 }
 
-const UNEXPLAINED: &str = "times that grow no faster than the group make the largest group the best: a larger \
-                           one saves space in proportion and costs one message more";
+const UNEXPLAINED: &str = "times that grow no faster than the group make the largest group the best: one \
+                           member more saves space in proportion and costs one message";
 
 fn see_exponent(figure: &mut Figure, rates: &Rates, size: u32) {
     let exponent = rates.exponent_for(size);
