@@ -3,6 +3,7 @@
 //! Invariant: a sentence says what the numbers say and with how many servers; where the spread over seeds is
 //! larger than a difference, no sentence is made of it.
 
+use super::recorded::PARTS;
 use super::run::{Job, Outcome};
 use crate::figure::{Figure, Series};
 use crate::statistics::Interval;
@@ -10,6 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A server with so many times the mean load is overloaded.
 const OVERLOADED: f64 = 2.0;
+/// With fewer operations a server in a part of the trace, loads differ by chance.
+const OPERATIONS_EACH: f64 = 50.0;
 
 type Runs<'a> = [(&'a Job, &'a Outcome)];
 
@@ -126,6 +129,13 @@ pub fn conclusions(runs: &Runs<'_>) -> Vec<String> {
         seen.filter_map(|name| Some((name.clone(), interval(runs, &name, servers, measure)?))).collect()
     };
     let mut sentences = Vec::new();
+    let operations = runs.iter().map(|(_, outcome)| outcome.operations).max().unwrap_or(0);
+    if (operations as f64) < OPERATIONS_EACH * PARTS as f64 * f64::from(servers) {
+        sentences.push(format!(
+            "The trace has {operations} operations only: with {servers} servers loads differ by chance, so little \
+             can be concluded of balance."
+        ));
+    }
     let (changes, most) = (of(&CHANGES), of(&MOST));
     sentences.extend(least(&changes, |least, value, other, factor| {
         format!(
@@ -220,12 +230,17 @@ fn moves(servers: u32, moved: &BTreeMap<String, Interval>) -> Option<String> {
     })
 }
 
-/// The first seed's longest overload of each scheme, to the trace's end or not.
+/// The first seed's longest overload of each scheme, to the trace's end or not. One that the first rebalance
+/// ends is none: nothing was known before.
 fn overloads(runs: &Runs<'_>, servers: u32) -> Vec<String> {
     let mut sentences = Vec::new();
     for scheme in schemes(runs) {
         let first = runs.iter().find(|(job, _)| job.candidate.name == scheme && job.servers == servers);
         let Some((_, outcome)) = first else { continue };
+        let each = outcome.operations as f64 / outcome.parts.len().max(1) as f64 / f64::from(servers);
+        if each < OPERATIONS_EACH {
+            continue;
+        }
         let (mut longest, mut current) = (0..0, 0..0);
         for (index, part) in outcome.parts.iter().enumerate() {
             let goes_on = !current.is_empty() && outcome.parts[current.start].most_loaded == part.most_loaded;
@@ -239,6 +254,9 @@ fn overloads(runs: &Runs<'_>, servers: u32) -> Vec<String> {
             }
         }
         let parts = &outcome.parts[longest.clone()];
+        if longest == (0..1) && parts.iter().any(|part| part.moved > 0) {
+            continue;
+        }
         let Some(begin) = parts.first() else { continue };
         let most = parts.iter().map(|part| part.most).fold(0.0, f64::max);
         let until = match outcome.parts.get(longest.end) {
@@ -265,7 +283,7 @@ mod tests {
     use super::*;
     use crate::replay::{PartOutcome, Routes};
 
-    fn run(name: &str, seed: u64, changes: u64, most: &[f64], moved: u64) -> (Job, Outcome) {
+    fn run(name: &str, seed: u64, changes_100: u64, most: &[f64], moved: u64) -> (Job, Outcome) {
         let parts = most.iter().enumerate().map(|(index, most)| PartOutcome {
             begins_us: index as u64 * 600_000_000,
             balance: 1.0,
@@ -275,9 +293,9 @@ mod tests {
             moved,
         });
         let outcome = Outcome {
-            operations: 100,
-            changes,
-            changes_cached: changes,
+            operations: 100_000,
+            changes: 1000 * changes_100,
+            changes_cached: 1000 * changes_100,
             speedup: 1.0,
             parts: parts.collect(),
             nodes: 1000,
