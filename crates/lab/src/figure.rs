@@ -75,7 +75,7 @@ pub struct Seen {
     pub claim: String,
     /// The number here.
     pub value: f64,
-    /// Whether the claim holds here. Of what the paper does not speak of: always true.
+    /// Whether the claim holds here. Of what neither the paper nor the design's claims speak of: always true.
     pub holds: bool,
     /// Why not, or what is to be known of it.
     pub why: String,

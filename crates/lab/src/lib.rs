@@ -12,6 +12,7 @@ pub mod namespace;
 pub mod parallel;
 pub mod picture;
 pub mod placed;
+pub mod queues;
 pub mod reads;
 pub mod replay;
 pub mod report;

@@ -52,12 +52,23 @@ impl Lookup {
         Lookup { points, ..self }
     }
 
+    /// The same where servers of a ring ping each other so often, see [`FingerConfig::with_pings`].
+    pub fn with_pings(self, every: Duration, timeout: Duration) -> Result<Lookup, ParameterError> {
+        Ok(Lookup { ring: self.ring.with_pings(every, timeout)?, ..self })
+    }
+
     /// A client that knows these servers; the how-manieth it is says which of them is the nearest to it.
     pub fn client(&self, servers: &[ServerId], number: u64) -> Box<dyn Machine> {
+        let drawn = xxhash_rust::xxh3::xxh3_64_with_seed(&number.to_le_bytes(), 0x6e65_6172);
+        self.client_near(servers, drawn as usize % servers.len().max(1))
+    }
+
+    /// A client that knows these servers, and is nearest to the one at this place of the list, which is in
+    /// it.
+    pub fn client_near(&self, servers: &[ServerId], nearest: usize) -> Box<dyn Machine> {
         let fingers = |cache| {
             let mut known = servers.to_vec();
-            let drawn = xxhash_rust::xxh3::xxh3_64_with_seed(&number.to_le_bytes(), 0x6e65_6172);
-            known.rotate_left(drawn as usize % servers.len().max(1));
+            known.rotate_left(nearest.min(servers.len()));
             Box::new(FingerClient::new(&known, cache, self.points.clone()))
         };
         match self.kind {

@@ -1,14 +1,21 @@
 //! A cluster of lookup machines in one thread and virtual time: what the conformance suite, the tests and
-//! later the lab drive them with.
+//! the lab drive them with.
 //!
 //! Invariants: one seed and one order of calls give one run; a server that vanished answers nothing, and
 //! whoever sends to it learns that it cannot be reached; only the truth decides whether a server that wants
-//! to serve a query may.
+//! to serve a query may. Work takes no time and every way is equally long, unless somebody says otherwise
+//! ([`World::set_work`], [`World::set_ways`]). Clients have all the processors they need.
+
+mod hosts;
+
+pub use hosts::{Done, Order, Work};
 
 use crate::machine::{Command, Event, Machine};
 use crate::query::{FileKey, LookupError, Query, QueryId, Target};
 use bearing_types::{Mono, Position, ServerId};
-use std::collections::{BTreeMap, BTreeSet};
+use hosts::{Begun, Held, Job, Kind, Processor};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 /// How a query ended.
@@ -26,13 +33,21 @@ pub struct Ending {
 pub type Truth = Box<dyn Fn(&Target) -> Option<ServerId>>;
 /// Where the network carries a position.
 pub type Network = Box<dyn Fn(Position) -> Option<ServerId>>;
+/// How long something takes from one to the other.
+pub type Ways = Box<dyn Fn(Party, Party) -> Duration>;
+/// Who has to store a copy before a query that its owner has carried out is answered, if anybody has to.
+pub type Copies = Box<dyn Fn(&Query) -> Option<ServerId>>;
 
 /// See the module.
 pub struct World<S = Box<dyn Machine>> {
     now: Mono,
-    latency: Duration,
+    ways: Ways,
+    work: Work,
+    order: Order,
+    copies: Copies,
     serial: u64,
-    queue: BTreeMap<(Mono, u64), (Party, Event)>,
+    queue: BinaryHeap<Reverse<Due>>,
+    processors: BTreeMap<ServerId, Processor>,
     servers: BTreeMap<ServerId, S>,
     clients: Vec<Box<dyn Machine>>,
     wakes: BTreeMap<ServerId, Mono>,
@@ -53,20 +68,65 @@ pub struct World<S = Box<dyn Machine>> {
     draws: u64,
 }
 
+/// Who sends or is sent something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Party {
+pub enum Party {
+    /// A client, by its number.
     Client(usize),
+    /// A server.
     Server(ServerId),
 }
+
+/// Something that happens later. Nothing else happens at the same time with the same number.
+#[derive(Debug)]
+struct Due {
+    at: Mono,
+    number: u64,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    /// Something arrives.
+    Arrive(Party, Job),
+    /// A processor is done with the work of this number.
+    Finish(ServerId, u64),
+    /// A client begins a query.
+    Ask(usize, QueryId, Target),
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Due) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Due) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Due) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Due {}
 
 impl<S: Machine> World<S> {
     /// A world without anybody in it, where everything sent takes so long.
     pub fn new(latency: Duration, truth: Truth) -> World<S> {
         World {
             now: Mono::ZERO,
-            latency,
+            ways: Box::new(move |_, _| latency),
+            work: Work::NONE,
+            order: Order::Arrival,
+            copies: Box::new(|_| None),
             serial: 0,
-            queue: BTreeMap::new(),
+            queue: BinaryHeap::new(),
+            processors: BTreeMap::new(),
             servers: BTreeMap::new(),
             clients: Vec::new(),
             wakes: BTreeMap::new(),
@@ -92,6 +152,26 @@ impl<S: Machine> World<S> {
     /// From now on the network carries positions so.
     pub fn set_network(&mut self, network: Network) {
         self.network = network;
+    }
+
+    /// From now on work costs this, and is done in this order. To be said before anything is sent.
+    pub fn set_work(&mut self, work: Work, order: Order) {
+        (self.work, self.order) = (work, order);
+    }
+
+    /// From now on what is sent takes so long.
+    pub fn set_ways(&mut self, ways: Ways) {
+        self.ways = ways;
+    }
+
+    /// From now on these store copies.
+    pub fn set_copies(&mut self, copies: Copies) {
+        self.copies = copies;
+    }
+
+    /// What a server's processor has done so far.
+    pub fn done(&self, server: ServerId) -> Done {
+        self.processors.get(&server).map_or_else(Done::default, |processor| processor.done)
     }
 
     /// From now on so many of 1,000 messages between servers are lost, drawn from a seed. Queries are not:
@@ -120,7 +200,14 @@ impl<S: Machine> World<S> {
     /// A server vanishes without a word.
     pub fn vanish(&mut self, server: ServerId) -> Option<S> {
         self.set_wake(server, None);
-        self.servers.remove(&server)
+        let machine = self.servers.remove(&server);
+        if let Some(processor) = self.processors.get_mut(&server) {
+            let (waiting, queries) = processor.vanish();
+            waiting.into_iter().for_each(|job| self.answer_for_who_is_gone(server, job));
+            let jobs = queries.into_iter().map(|query| Job::Event(Event::Query(query)));
+            jobs.for_each(|job| self.answer_for_who_is_gone(server, job));
+        }
+        machine
     }
 
     /// The servers that are there.
@@ -131,6 +218,7 @@ impl<S: Machine> World<S> {
     /// What happens to a server, as from its host.
     pub fn tell(&mut self, server: ServerId, event: Event) {
         self.step(Party::Server(server), event);
+        self.go_on(server);
     }
 
     /// What happens to all clients, as from their hosts.
@@ -160,6 +248,24 @@ impl<S: Machine> World<S> {
     pub fn ask(&mut self, client: usize, id: QueryId, target: Target) {
         self.asked.insert(id, (client, self.now));
         self.step(Party::Client(client), Event::Query(Query::new(id, target)));
+    }
+
+    /// A client will begin a query at this time, which is not past.
+    pub fn ask_at(&mut self, at: Mono, client: usize, id: QueryId, target: Target) {
+        self.plan(at.max(self.now), |_| What::Ask(client, id, target));
+    }
+
+    /// How long something takes from one to the other.
+    pub fn way(&self, from: Party, to: Party) -> Duration {
+        (self.ways)(from, to)
+    }
+
+    /// What has ended since this was last called, and who had asked. These queries are forgotten: their
+    /// numbers may be used again.
+    pub fn take_ended(&mut self) -> Vec<(QueryId, usize, Ending)> {
+        let ended = std::mem::take(&mut self.endings);
+        let mut asker = |id: &QueryId| self.asked.remove(id).map_or(0, |(client, _)| client);
+        ended.into_iter().map(|(id, ending)| (id, asker(&id), ending)).collect()
     }
 
     /// How a query ended, if it has.
@@ -206,11 +312,23 @@ impl<S: Machine> World<S> {
     /// Lets time pass, and everything in it happen.
     pub fn run_for(&mut self, time: Duration) {
         let end = self.now.after(time);
-        while let Some(at) = self.next_time().filter(|at| *at <= end) {
-            self.now = self.now.max(at);
-            self.happen();
+        while self.happen_by(end) {}
+    }
+
+    /// Lets the next thing happen, if that is not later than this; otherwise time passes until then. Whether
+    /// something happened.
+    pub fn happen_by(&mut self, end: Mono) -> bool {
+        match self.next_time().filter(|at| *at <= end) {
+            Some(at) => {
+                self.now = self.now.max(at);
+                self.happen();
+                true
+            }
+            None => {
+                self.now = self.now.max(end);
+                false
+            }
         }
-        self.now = end;
     }
 
     /// Lets time pass until every query has ended, or so long. Whether they all have.
@@ -225,19 +343,109 @@ impl<S: Machine> World<S> {
     }
 
     fn next_time(&self) -> Option<Mono> {
-        let sent = self.queue.keys().next().map(|(at, _)| *at);
+        let sent = self.queue.peek().map(|Reverse(due)| due.at);
         sent.into_iter().chain(self.due.first().map(|(at, _)| *at)).min()
     }
 
     fn happen(&mut self) {
-        let due = self.queue.first_key_value().map(|(key, _)| *key).filter(|(at, _)| *at <= self.now);
-        if let Some((to, event)) = due.and_then(|key| self.queue.remove(&key)) {
-            self.step(to, event);
+        if self.queue.peek().is_some_and(|Reverse(due)| due.at <= self.now) {
+            let what = self.queue.pop().map(|Reverse(due)| due.what);
+            match what.expect("one is due") {
+                What::Arrive(Party::Client(client), Job::Event(event)) => {
+                    self.step(Party::Client(client), event);
+                }
+                What::Arrive(Party::Client(_), Job::Copy(..) | Job::Copied(_)) => {}
+                What::Arrive(Party::Server(server), job) => self.arrive(server, job),
+                What::Finish(server, number) => self.finish(server, number),
+                What::Ask(client, id, target) => self.ask(client, id, target),
+            }
             return;
         }
         if let Some((_, server)) = self.due.first().copied().filter(|(at, _)| *at <= self.now) {
             self.set_wake(server, None);
             self.step(Party::Server(server), Event::Wake);
+        }
+    }
+
+    /// Something arrives at a server: its processor takes it at once, or when it is done with what came
+    /// before.
+    fn arrive(&mut self, server: ServerId, job: Job) {
+        if !self.servers.contains_key(&server) {
+            self.answer_for_who_is_gone(server, job);
+            return;
+        }
+        match self.order {
+            Order::Arrival => self.processors.entry(server).or_default().waiting.push_back(job),
+            Order::StoreLast => {
+                let (held, takes) = self.begin(server, job);
+                self.processors.entry(server).or_default().decide(held, takes, self.now);
+            }
+        }
+        self.go_on(server);
+    }
+
+    fn finish(&mut self, server: ServerId, number: u64) {
+        let processor = self.processors.entry(server).or_default();
+        if let Some(begun) = processor.begun.take_if(|begun| begun.number == number) {
+            self.follow(server, begun.held);
+            self.go_on(server);
+        }
+    }
+
+    /// An idle processor begins with what comes next. What costs nothing is done at once.
+    fn go_on(&mut self, server: ServerId) {
+        loop {
+            let processor = self.processors.entry(server).or_default();
+            if processor.begun.is_some() {
+                return;
+            }
+            let next = processor.next_decided().or_else(|| {
+                let job = self.processors.entry(server).or_default().waiting.pop_front()?;
+                Some(self.begin(server, job))
+            });
+            let Some((held, takes)) = next else { return };
+            if takes.is_zero() {
+                self.follow(server, held);
+            } else {
+                let until = self.now.after(takes);
+                let number = self.plan(until, |number| What::Finish(server, number));
+                let begun = Begun { number, held, until };
+                self.processors.entry(server).or_default().begun = Some(begun);
+            }
+        }
+    }
+
+    /// What follows from something, and how long it takes until then.
+    fn begin(&mut self, server: ServerId, job: Job) -> (Held, Duration) {
+        match job {
+            Job::Event(event) => {
+                let kind = Kind::of(&event);
+                let commands = self.decide(Party::Server(server), event);
+                let processor = self.processors.entry(server).or_default();
+                let takes = processor.work(&self.work, kind, &commands);
+                (Held::Commands(commands), takes)
+            }
+            Job::Copy(query, owner) => {
+                let takes = self.processors.entry(server).or_default().copy(&self.work);
+                (Held::Copy(query, owner), takes)
+            }
+            Job::Copied(query) => {
+                let takes = self.processors.entry(server).or_default().spend(self.work.message);
+                (Held::Copied(query), takes)
+            }
+        }
+    }
+
+    fn follow(&mut self, server: ServerId, held: Held) {
+        match held {
+            Held::Commands(commands) => {
+                commands.into_iter().for_each(|command| self.run(Party::Server(server), command));
+            }
+            Held::Copy(query, owner) => {
+                self.messages += 1;
+                self.send(Party::Server(server), Party::Server(owner), Job::Copied(query));
+            }
+            Held::Copied(query) => self.answer(server, query),
         }
     }
 
@@ -257,32 +465,49 @@ impl<S: Machine> World<S> {
         }
     }
 
+    /// Something happens to somebody, and what follows from that, at once.
     fn step(&mut self, party: Party, event: Event) {
+        if let Party::Server(server) = party
+            && !self.servers.contains_key(&server)
+        {
+            self.answer_for_who_is_gone(server, Job::Event(event));
+            return;
+        }
+        self.decide(party, event).into_iter().for_each(|command| self.run(party, command));
+    }
+
+    /// What somebody who is there makes of an event.
+    fn decide(&mut self, party: Party, event: Event) -> Vec<Command> {
         let mut out = Vec::new();
-        let now = self.now;
         match party {
             Party::Client(client) => {
                 if let Some(machine) = self.clients.get_mut(client) {
-                    machine.step(now, event, &mut out);
+                    machine.step(self.now, event, &mut out);
                 }
             }
             Party::Server(server) => {
-                let Some(machine) = self.servers.get_mut(&server) else {
-                    self.answer_for_who_is_gone(event);
-                    return;
-                };
-                machine.step(now, event, &mut out);
-                self.note_wake(server);
+                if let Some(machine) = self.servers.get_mut(&server) {
+                    machine.step(self.now, event, &mut out);
+                    self.note_wake(server);
+                }
             }
         }
-        out.into_iter().for_each(|command| self.run(party, command));
+        out
     }
 
-    /// It vanished while something was on its way: the client that waits for a query hears that it cannot be
-    /// reached.
-    fn answer_for_who_is_gone(&mut self, event: Event) {
-        if let Event::Query(query) | Event::Unreachable(_, Some(query)) | Event::Checked(query, _) = event {
-            self.send_to_client(query, |query| Event::Referred(query, ServerId(u32::MAX), None));
+    /// It vanished while something was on its way or waited there: the client that waits for a query hears
+    /// that it cannot be reached, and who waits for a copy goes on without one.
+    fn answer_for_who_is_gone(&mut self, server: ServerId, job: Job) {
+        let from = Party::Server(server);
+        match job {
+            Job::Event(
+                Event::Query(query) | Event::Unreachable(_, Some(query)) | Event::Checked(query, _),
+            )
+            | Job::Copied(query) => {
+                self.send_to_client(from, query, |query| Event::Referred(query, ServerId(u32::MAX), None));
+            }
+            Job::Event(_) => {}
+            Job::Copy(query, owner) => self.send(from, Party::Server(owner), Job::Copied(query)),
         }
     }
 
@@ -291,12 +516,15 @@ impl<S: Machine> World<S> {
             Command::Pass(server, query) => self.pass(party, server, query),
             Command::Carry(query) => match (self.network)(query.target.position) {
                 Some(server) => self.pass(party, server, query),
-                None => self.send(party, Event::Unreachable(ServerId(u32::MAX), Some(query))),
+                None => {
+                    let lost = Event::Unreachable(ServerId(u32::MAX), Some(query));
+                    self.send(party, party, Job::Event(lost));
+                }
             },
             Command::Serve(query) => self.serve(party, query),
             Command::Refer(query, hint) => {
                 let Party::Server(server) = party else { panic!("a client refers a query: {query:?}") };
-                self.send_to_client(query, |query| Event::Referred(query, server, hint));
+                self.send_to_client(party, query, |query| Event::Referred(query, server, hint));
             }
             Command::Fail(query, error) => self.end(query, Err(error)),
             Command::Send(server, message) => {
@@ -304,15 +532,21 @@ impl<S: Machine> World<S> {
                 self.messages += 1;
                 if self.is_lost() {
                 } else if self.servers.contains_key(&server) {
-                    self.send(Party::Server(server), Event::Message(from, message));
+                    self.send(party, Party::Server(server), Job::Event(Event::Message(from, message)));
                 } else {
-                    self.send(party, Event::Unreachable(server, None));
+                    self.send(party, party, Job::Event(Event::Unreachable(server, None)));
                 }
             }
             Command::Check(query) => {
                 let Party::Server(server) = party else { panic!("a client checks {query:?}") };
                 let there = self.stored.get(&server).is_some_and(|files| files.contains(&query.target.file));
-                self.step(party, Event::Checked(query, there));
+                if self.work == Work::NONE {
+                    self.step(party, Event::Checked(query, there));
+                } else {
+                    // The processor goes on with it before anything else.
+                    let waiting = &mut self.processors.entry(server).or_default().waiting;
+                    waiting.push_front(Job::Event(Event::Checked(query, there)));
+                }
             }
         }
     }
@@ -324,21 +558,32 @@ impl<S: Machine> World<S> {
             self.missed += 1;
         }
         if self.servers.contains_key(&server) {
-            self.send(Party::Server(server), Event::Query(query));
+            self.send(from, Party::Server(server), Job::Event(Event::Query(query)));
         } else {
-            self.send(from, Event::Unreachable(server, Some(query)));
+            self.send(from, from, Job::Event(Event::Unreachable(server, Some(query))));
         }
     }
 
     fn serve(&mut self, party: Party, query: Query) {
         let Party::Server(server) = party else { panic!("a client serves {query:?}") };
-        if (self.truth)(&query.target) == Some(server) {
-            self.end(query, Ok(server));
-            self.send_to_client(query, |query| Event::Served(query, server));
-        } else {
+        if (self.truth)(&query.target) != Some(server) {
             // The tablet's epoch decides, whatever the lookup believes.
-            self.send_to_client(query, |query| Event::Referred(query, server, None));
+            self.send_to_client(party, query, |query| Event::Referred(query, server, None));
+            return;
         }
+        let copy = (self.copies)(&query).filter(|copy| *copy != server && self.servers.contains_key(copy));
+        match copy {
+            Some(copy) => {
+                self.messages += 1;
+                self.send(party, Party::Server(copy), Job::Copy(query, server));
+            }
+            None => self.answer(server, query),
+        }
+    }
+
+    fn answer(&mut self, server: ServerId, query: Query) {
+        self.end(query, Ok(server));
+        self.send_to_client(Party::Server(server), query, |query| Event::Served(query, server));
     }
 
     fn end(&mut self, query: Query, by: Result<ServerId, LookupError>) {
@@ -348,15 +593,23 @@ impl<S: Machine> World<S> {
         assert!(before.is_none(), "query {:?} ended twice: {before:?}, then {ending:?}", query.id);
     }
 
-    fn send_to_client(&mut self, query: Query, event: impl FnOnce(Query) -> Event) {
+    fn send_to_client(&mut self, from: Party, query: Query, event: impl FnOnce(Query) -> Event) {
         if let Some((client, _)) = self.asked.get(&query.id) {
-            self.send(Party::Client(*client), event(query));
+            self.send(from, Party::Client(*client), Job::Event(event(query)));
         }
     }
 
-    fn send(&mut self, to: Party, event: Event) {
+    fn send(&mut self, from: Party, to: Party, job: Job) {
+        let at = self.now.after((self.ways)(from, to));
+        self.plan(at, |_| What::Arrive(to, job));
+    }
+
+    /// The number of what was planned.
+    fn plan(&mut self, at: Mono, what: impl FnOnce(u64) -> What) -> u64 {
         self.serial += 1;
-        self.queue.insert((self.now.after(self.latency), self.serial), (to, event));
+        let number = self.serial;
+        self.queue.push(Reverse(Due { at, number, what: what(number) }));
+        number
     }
 
     fn is_lost(&mut self) -> bool {

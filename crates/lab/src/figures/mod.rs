@@ -4,6 +4,8 @@ mod anglecut;
 mod draw;
 mod ghba;
 mod mayflower;
+mod metaflow;
+mod rdht;
 
 use crate::figure::Figure;
 use crate::report::Basis;
@@ -13,8 +15,7 @@ use crate::report::Basis;
 pub struct Effort {
     /// Seeds, each a run of its own: at least 10, unless it is to be quick.
     pub seeds: u64,
-    /// Queries of each run: reads of chunks, or how long servers are watched (a fiftieth of it, in times that
-    /// an operation takes).
+    /// Queries of each run: reads of chunks, or what says how long servers are watched.
     pub queries: usize,
     /// The first seed.
     pub seed: u64,
@@ -31,7 +32,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// Draws it. `is_quick` runs a fifth, for a look.
+    /// Draws it. `is_quick` runs less, for a look.
     pub fn draw(&self, seed: u64, is_quick: bool) -> Figure {
         let (seeds, queries) = if is_quick { (3, 600) } else { (10, 2000) };
         (self.draw)(self.name, Effort { seeds, queries, seed })
@@ -133,6 +134,13 @@ pub const FIGURES: &[Known] = &[
     Known { name: "ghba-12", about: "what replacing stale replicas costs", draw: ghba::figure_12 },
     Known { name: "ghba-13", about: "the levels that answer queries", draw: ghba::figure_13 },
     Known { name: "ghba-table5", about: "memory beside plain arrays of filters", draw: ghba::table_5 },
+    Known { name: "metaflow-13", about: "throughput by servers and ratios", draw: metaflow::figure_13 },
+    Known { name: "metaflow-15", about: "latency beside hash-based mapping", draw: metaflow::figure_15 },
+    Known { name: "metaflow-17", about: "flow entries of switches", draw: metaflow::figure_17 },
+    Known { name: "rdht-4", about: "latency by clients and servers, without LC-RIC", draw: rdht::figure_4 },
+    Known { name: "rdht-5", about: "the same with LC-RIC", draw: rdht::figure_5 },
+    Known { name: "rdht-6", about: "writes with a copy on the successor", draw: rdht::figure_6 },
+    Known { name: "rdht-7", about: "reconstruction after a failure", draw: rdht::figure_7 },
 ];
 
 #[cfg(test)]

@@ -1,0 +1,302 @@
+//! A cluster that is about to be measured: its servers, its clients and the network between them.
+//!
+//! Invariants: servers of two seeds have different numbers, so their points on a ring differ too; whoever
+//! decides is the owner by the same arcs that the servers' tables were made from.
+
+use super::costs::Costs;
+use bearing_lookup::bloom::Sizes;
+use bearing_lookup::finger::Points;
+use bearing_lookup::world::{Order, Party, Ways, World};
+use bearing_lookup::{COORDINATOR, Event, FileKey, Lookup, Machine, Map, QueryId, Target};
+use bearing_placement::partition::build;
+use bearing_placement::{
+    Arcs, Assignment, Combination, Draws, LookupKind, NoArcs, Parameters, PartitionError,
+};
+use bearing_routing::{Place, Shape};
+use bearing_types::{MapVersion, Mono, ParameterError, Position, ServerId};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How the ring is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Division {
+    /// As the scheme does it.
+    Published,
+    /// Each server owns the same share, so that what is left is the lookup's own cost.
+    EqualArcs,
+}
+
+/// Which server of a ring is a client's relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relays {
+    /// Each client draws its own.
+    Drawn,
+    /// One after the other, so that all are relays of equally many.
+    InTurn,
+}
+
+/// Who stores what is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// The owner.
+    One,
+    /// The owner and the next server on the ring, before the answer (RDHT-MDSC section 3.3).
+    OnSuccessor,
+}
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The scheme. Its seating does not matter: names are anywhere on the ring.
+    pub scheme: Combination,
+    /// The parameters of its partition.
+    pub parameters: Parameters,
+    /// How many servers there are: 1 to 10,000.
+    pub servers: u32,
+    /// How many clients: at least 1.
+    pub clients: u32,
+    /// How the ring is divided.
+    pub division: Division,
+    /// Which relays clients have.
+    pub relays: Relays,
+    /// Whether operations are writes that are copied.
+    pub copies: Copies,
+    /// What work costs.
+    pub costs: Costs,
+    /// What servers do first.
+    pub order: Order,
+    /// Draws begin from here.
+    pub seed: u64,
+}
+
+/// Why a cluster cannot be set up.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SetupError {
+    /// There cannot be as many servers or clients, or a parameter is out of bounds.
+    Parameter(ParameterError),
+    /// The ring cannot be divided so.
+    Partition(PartitionError),
+    /// Nobody owns anything.
+    NoArcs(NoArcs),
+    /// A lookup by filters asks for files, not for positions.
+    Filters,
+    /// A ring's servers have one point each, the partition gives them several arcs.
+    SeveralArcs,
+}
+
+impl fmt::Display for SetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SetupError::Parameter(error) => error.fmt(f),
+            SetupError::Partition(error) => error.fmt(f),
+            SetupError::NoArcs(error) => error.fmt(f),
+            SetupError::Filters => {
+                f.write_str("lookups by filters ask for files, not for positions; give another lookup")
+            }
+            SetupError::SeveralArcs => f.write_str(
+                "fingers know one point of each server, this partition gives them several arcs; set \
+                 virtual_nodes to 1, or give equal arcs",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for SetupError {}
+
+impl From<ParameterError> for SetupError {
+    fn from(error: ParameterError) -> SetupError {
+        SetupError::Parameter(error)
+    }
+}
+
+impl From<PartitionError> for SetupError {
+    fn from(error: PartitionError) -> SetupError {
+        SetupError::Partition(error)
+    }
+}
+
+impl From<NoArcs> for SetupError {
+    fn from(error: NoArcs) -> SetupError {
+        SetupError::NoArcs(error)
+    }
+}
+
+/// Neighbours of a ring at rest ping each other so often: seldom, because nothing happens to them, and
+/// often enough that what it costs is in the figures.
+const PING: Duration = Duration::from_secs(1);
+/// Boundaries of tables are rounded within this share of an arc, so that tables stay small.
+const ROUNDING: f64 = 0.005;
+/// Servers of a seed have numbers from here on.
+const SEED_SERVERS: u32 = 20_000;
+
+/// See the module.
+pub struct Cluster {
+    /// Its servers and clients, who know all that they know at rest.
+    pub world: World<Box<dyn Machine>>,
+    /// Its servers, the first one first.
+    pub servers: Vec<ServerId>,
+    /// Those that own something, and whoever stands beside them.
+    pub owners: Vec<ServerId>,
+    /// How many clients there are.
+    pub clients: u32,
+    costs: Costs,
+    draws: Draws,
+    asked: u64,
+}
+
+impl Cluster {
+    /// A cluster at rest.
+    pub fn new(setup: &Setup) -> Result<Cluster, SetupError> {
+        let (count, clients) = (setup.servers, setup.clients);
+        bearing_types::within("servers", count, (1..=10_000).contains(&count), "1 to 10000")?;
+        bearing_types::within("clients", clients, (1..=100_000).contains(&clients), "1 to 100000")?;
+        let kind = setup.scheme.lookup;
+        let first = 1 + SEED_SERVERS * (setup.seed % 100_000) as u32;
+        let servers: Vec<ServerId> = (first..first + count).map(ServerId).collect();
+        let arcs = match setup.division {
+            Division::EqualArcs => Arcs::even(&servers)?,
+            Division::Published => build(setup.scheme.partition, &servers, &setup.parameters)?.arcs().clone(),
+        };
+        let (lookup, arcs) = lookup(kind, count, arcs)?;
+        let mut owners = arcs.servers();
+        let mut world = World::new(Duration::ZERO, Box::new(|_| None));
+        let decides = arcs.clone();
+        world.set_truth(Box::new(move |target| Some(decides.owner(target.position))));
+        if setup.copies == Copies::OnSuccessor {
+            let copies = arcs.clone();
+            world.set_copies(Box::new(move |query| {
+                copies.successors(query.target.position, 2).get(1).copied()
+            }));
+        }
+        let carries = arcs.clone();
+        world.set_network(Box::new(move |position| Some(carries.owner(position))));
+        world.set_ways(ways(count, clients, first, setup.costs.hop())?);
+        world.set_work(setup.costs.work(kind == LookupKind::InNetwork), setup.order);
+        for (server, machine) in lookup.servers(&servers) {
+            world.add_server(server, machine);
+        }
+        if world.server(COORDINATOR).is_some() {
+            owners.insert(COORDINATOR);
+        }
+        for client in 0..clients {
+            world.add_client(match setup.relays {
+                Relays::Drawn => lookup.client(&servers, (setup.seed << 32) + u64::from(client)),
+                Relays::InTurn => lookup.client_near(&servers, (client % count) as usize),
+            });
+        }
+        if !is_ring(kind) {
+            tell_map(&mut world, kind, &arcs);
+        }
+        let owners = owners.into_iter().collect();
+        let draws = Draws(setup.seed ^ 0x7175_6575_6573);
+        Ok(Cluster { world, servers, owners, clients, costs: setup.costs, draws, asked: 0 })
+    }
+
+    /// What work costs in it.
+    pub fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// How many operations were begun, or are about to begin.
+    pub fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// A draw between 0 and 1, both excluded.
+    pub(super) fn share(&mut self) -> f64 {
+        ((self.draws.draw() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    }
+
+    /// A client, drawn.
+    pub(super) fn client(&mut self) -> usize {
+        self.draws.below(u64::from(self.clients)) as usize
+    }
+
+    /// A client will begin an operation on a name that lies anywhere.
+    pub fn ask_at(&mut self, at: Mono, client: usize) -> QueryId {
+        let position = Position(self.draws.draw());
+        let id = QueryId(self.asked);
+        self.asked += 1;
+        let target = Target { position, file: FileKey::of_part(position) };
+        self.world.ask_at(at, client, id, target);
+        id
+    }
+}
+
+fn is_ring(kind: LookupKind) -> bool {
+    matches!(kind, LookupKind::Fingers | LookupKind::CachedFingers | LookupKind::RebuildingFingers)
+}
+
+/// The lookup, and the arcs that its tables can say.
+fn lookup(kind: LookupKind, servers: u32, arcs: Arcs) -> Result<(Lookup, Arcs), SetupError> {
+    let lookup = Lookup::new(kind, Sizes { servers: servers.max(2), keys_each: 1 })?;
+    match kind {
+        LookupKind::Fingers | LookupKind::CachedFingers | LookupKind::RebuildingFingers => {
+            if arcs.arcs().len() != servers as usize {
+                return Err(SetupError::SeveralArcs);
+            }
+            let points = Points::of(&arcs);
+            Ok((lookup.with_points(points).with_pings(PING, 3 * PING)?, arcs))
+        }
+        // Clients compute exact arcs; servers must say the same.
+        LookupKind::Computed => Ok((lookup, arcs)),
+        LookupKind::ClientMap
+        | LookupKind::SubtreeTable
+        | LookupKind::Coordinator
+        | LookupKind::OneHop
+        | LookupKind::InNetwork => Ok((lookup, arcs.rounded(ROUNDING))),
+        LookupKind::BloomLevels
+        | LookupKind::BloomGroups
+        | LookupKind::BloomArray8
+        | LookupKind::BloomArray16 => Err(SetupError::Filters),
+    }
+}
+
+/// Everybody knows who owns what.
+fn tell_map(world: &mut World<Box<dyn Machine>>, kind: LookupKind, arcs: &Arcs) {
+    let map = |arcs: &Arcs| {
+        let assignment = Assignment::of(arcs, 1).expect("arcs cover the ring");
+        Map::new(MapVersion(1), assignment)
+    };
+    let servers: BTreeSet<ServerId> = world.servers().collect();
+    let exact = map(arcs);
+    servers.into_iter().for_each(|server| world.tell(server, Event::Map(Arc::clone(&exact))));
+    // Clients that compute read the list of servers from it, and nothing else.
+    let to_clients = if kind == LookupKind::Computed { map(&arcs.rounded(ROUNDING)) } else { exact };
+    world.tell_clients(&Event::Map(to_clients));
+}
+
+/// Servers stand at the first places of a fat tree of 32 ports, or the smallest larger one with room;
+/// clients, 500 hosts at most, behind them. One switch between two hosts of an edge, three in a pod, five
+/// elsewhere.
+fn ways(servers: u32, clients: u32, first: u32, hop: Duration) -> Result<Ways, ParameterError> {
+    let hosts = clients.min(500);
+    let places = u64::from(servers + hosts + 1);
+    let ports = (32u32..).step_by(2).find(|ports| u64::from(*ports).pow(3) / 4 >= places).unwrap_or(32);
+    let tree = Shape::fat_tree(ports)?.switch_tree().expect("a fat tree is a tree of switches");
+    let above = |place: u32| {
+        let nodes: Vec<u32> = tree.above(Place(place)).map(|node| node.0).collect();
+        [nodes[0], nodes[1]]
+    };
+    let above: Vec<[u32; 2]> = (0..servers + hosts + 1).map(above).collect();
+    let place = move |party: Party| match party {
+        // The coordinator stands behind all others.
+        Party::Server(server) => {
+            server.0.checked_sub(first).filter(|index| *index < servers).unwrap_or(servers + hosts)
+        }
+        Party::Client(client) => servers + client as u32 % hosts,
+    };
+    Ok(Box::new(move |from, to| {
+        let [from, to] = [from, to].map(|party| above[place(party) as usize]);
+        let switches = if from[0] == to[0] {
+            1
+        } else if from[1] == to[1] {
+            3
+        } else {
+            5
+        };
+        hop * switches
+    }))
+}

@@ -1,0 +1,17 @@
+//! Clusters whose servers take time: how many operations a second they can do, and how long one takes.
+//!
+//! Invariants: who is asked, who passes what on and who decides is said by the lookup machines of live
+//! clusters; only what their work costs is said here. Costs are of one of two modes, *the paper's ratios* or
+//! *calibrated*, and no line of a figure has both. A seed gives the same numbers on every machine.
+
+mod cluster;
+mod costs;
+mod run;
+mod split;
+#[cfg(test)]
+mod tests;
+
+pub use cluster::{Cluster, Copies, Division, Relays, Setup, SetupError};
+pub use costs::{Agent, Coefficients, Costs, LatencyRatio, Mode, ThroughputRatio};
+pub use run::{Capacity, Latency, Rates, Watch, capacity, closed_loop, latency};
+pub use split::Split;

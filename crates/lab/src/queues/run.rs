@@ -1,0 +1,247 @@
+//! Measuring a cluster: how much it can do, and how long one operation takes.
+//!
+//! Invariants: nothing is counted before the queues have settled; what was begun either ended or is still
+//! under way, and whoever asks gets both numbers.
+
+use super::cluster::{Cluster, Setup, SetupError};
+use super::split::Split;
+use crate::statistics::{mean, percentile};
+use bearing_lookup::QueryId;
+use bearing_lookup::world::{Done, Ending, Party};
+use bearing_types::Mono;
+use std::time::Duration;
+
+/// How long is watched, in times that one thing takes a server at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watch {
+    /// Before anything is counted.
+    pub settle: u32,
+    /// While it is counted.
+    pub measure: u32,
+}
+
+/// A closed loop has settled when as many operations have ended as are under way; and for what one of them
+/// costs, as many are counted.
+const SETTLED: u64 = 1;
+
+/// What a cluster did in a stretch of time.
+#[derive(Clone, Debug)]
+pub struct Rates {
+    /// Operations that ended.
+    pub ended: u64,
+    /// Of these, how many failed.
+    pub failed: u64,
+    /// Operations a second.
+    pub per_second: f64,
+    /// The same of as many servers that did nothing but storage operations.
+    pub ideal: f64,
+    /// How long these took, with the way back, in seconds.
+    pub took: Vec<f64>,
+    /// How often these were passed on, in the mean.
+    pub hops: f64,
+    /// Where the throughput went.
+    pub split: Option<Split>,
+    /// Messages between servers.
+    pub messages: u64,
+}
+
+/// The most that a cluster does.
+#[derive(Clone, Debug)]
+pub struct Capacity {
+    /// What it did.
+    pub rates: Rates,
+    /// With how many operations under way for each server.
+    pub outstanding: u32,
+}
+
+/// How long operations take at some load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latency {
+    /// In the mean, in seconds.
+    pub mean: f64,
+    /// The median.
+    pub median: f64,
+    /// The 95th percentile.
+    pub p95: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+    /// How many operations it is of.
+    pub count: usize,
+}
+
+impl Latency {
+    fn of(took: &[f64]) -> Latency {
+        Latency {
+            mean: mean(took),
+            median: percentile(took, 0.5),
+            p95: percentile(took, 0.95),
+            p99: percentile(took, 0.99),
+            count: took.len(),
+        }
+    }
+}
+
+/// Operations under way for each server: at first, and at most. Few at first: where servers are loaded
+/// unevenly, what was begun at once has to drain from all but the busiest.
+const OUTSTANDING: [u32; 2] = [2, 256];
+/// More are under way while that adds this share to the throughput.
+const GROWTH: f64 = 0.01;
+
+/// The most that this cluster does: a closed loop in which twice as many operations are under way each
+/// time, until that adds less than 1 %.
+pub fn capacity(setup: &Setup, watch: Watch) -> Result<Capacity, SetupError> {
+    let mut cluster = Cluster::new(setup)?;
+    let [mut outstanding, most] = OUTSTANDING;
+    let mut under_way = 0;
+    let mut best: Option<Capacity> = None;
+    loop {
+        let more = outstanding * setup.servers - under_way;
+        under_way += more;
+        begin(&mut cluster, more);
+        let rates = watch_closed(&mut cluster, watch, u64::from(under_way));
+        let before = best.as_ref().map_or(0.0, |best| best.rates.per_second);
+        let is_done = rates.per_second < before * (1.0 + GROWTH) || 2 * outstanding > most;
+        if rates.per_second >= before {
+            best = Some(Capacity { rates, outstanding });
+        }
+        match best {
+            Some(best) if is_done => return Ok(best),
+            _ => outstanding *= 2,
+        }
+    }
+}
+
+/// Each client has so many operations under way, all the time.
+pub fn closed_loop(setup: &Setup, each: u32, watch: Watch) -> Result<Rates, SetupError> {
+    let mut cluster = Cluster::new(setup)?;
+    begin(&mut cluster, each * setup.clients);
+    let under_way = u64::from(each * setup.clients);
+    Ok(watch_closed(&mut cluster, watch, under_way))
+}
+
+/// Clients in turn begin so many operations more, now.
+fn begin(cluster: &mut Cluster, count: u32) {
+    let now = cluster.world.now();
+    (0..count).for_each(|number| {
+        cluster.ask_at(now, (number % cluster.clients) as usize);
+    });
+}
+
+fn watch_closed(cluster: &mut Cluster, watch: Watch, under_way: u64) -> Rates {
+    go_on(cluster, watch.settle, SETTLED * under_way, |_, _, _| {});
+    let (began, before) = (cluster.world.now(), done(cluster));
+    let messages = cluster.world.messages();
+    let (mut took, mut hops, mut failed) = (Vec::new(), 0u64, 0);
+    go_on(cluster, watch.measure, under_way, |_, ending, all| {
+        took.push(all.as_secs_f64());
+        hops += u64::from(ending.hops);
+        failed += u64::from(ending.by.is_err());
+    });
+    let measured = cluster.world.now().since(began);
+    let during: Vec<Done> = done(cluster)
+        .iter()
+        .zip(&before)
+        .map(|(after, before)| Done {
+            busy: after.busy.saturating_sub(before.busy),
+            relayed: after.relayed - before.relayed,
+            served: after.served - before.served,
+            copied: after.copied - before.copied,
+        })
+        .collect();
+    let storage = cluster.costs().storage();
+    let ended = took.len() as u64;
+    Rates {
+        ended,
+        failed,
+        per_second: ended as f64 / measured.as_secs_f64().max(f64::MIN_POSITIVE),
+        ideal: cluster.servers.len() as f64 / storage.as_secs_f64(),
+        hops: hops as f64 / ended.max(1) as f64,
+        split: Split::of(&during, cluster.servers.len(), ended, storage),
+        messages: cluster.world.messages() - messages,
+        took,
+    }
+}
+
+fn done(cluster: &Cluster) -> Vec<Done> {
+    cluster.owners.iter().map(|owner| cluster.world.done(*owner)).collect()
+}
+
+/// A cluster in which nothing ends any more is watched no longer than this many times as long.
+const PATIENCE: u32 = 1000;
+
+/// Time passes, this long and until so many operations have ended; whoever is answered asks again. Each
+/// ending is shown, with how long it took with the way back.
+fn go_on(cluster: &mut Cluster, units: u32, least: u64, mut see: impl FnMut(QueryId, Ending, Duration)) {
+    let unit = cluster.costs().longest();
+    let mut ended = 0;
+    let (mut end, last) = (cluster.world.now(), cluster.world.now().after(unit * units * PATIENCE));
+    loop {
+        end = end.after(unit * if ended == 0 { units.max(1) } else { 1 });
+        while cluster.world.happen_by(end) {
+            for (id, client, ending) in cluster.world.take_ended() {
+                ended += 1;
+                let back = way_back(cluster, client, &ending);
+                see(id, ending, ending.took + back);
+                let at = cluster.world.now().after(back);
+                cluster.ask_at(at, client);
+            }
+        }
+        if ended >= least || end > last {
+            return;
+        }
+    }
+}
+
+/// The client knows of an ending only when the answer has come back to it.
+fn way_back(cluster: &Cluster, client: usize, ending: &Ending) -> Duration {
+    let from = ending.by.map_or(Party::Client(client), Party::Server);
+    match from {
+        Party::Client(_) => Duration::ZERO,
+        server => cluster.world.way(server, Party::Client(client)),
+    }
+}
+
+/// How long operations take that come as they like, so many a second in all. Those that begin while the
+/// queues settle are not counted; the others all are, however late they end.
+pub fn latency(setup: &Setup, per_second: f64, watch: Watch) -> Result<Latency, SetupError> {
+    let mut cluster = Cluster::new(setup)?;
+    let unit = cluster.costs().longest();
+    let begins = Mono::ZERO.after(unit * watch.settle);
+    let ends = begins.after(unit * watch.measure);
+    let mut next = cluster.world.now();
+    let mut first = None;
+    let mut took = Vec::new();
+    let mut counted = 0;
+    bearing_types::within("operations a second", per_second, per_second > 0.0, "more than 0")?;
+    while next < ends || took.len() < counted {
+        if next < ends {
+            let id = {
+                let client = cluster.client();
+                cluster.ask_at(next, client)
+            };
+            if next >= begins {
+                first = first.or(Some(id));
+                counted += 1;
+            }
+            let gap = -cluster.share().ln() / per_second;
+            let until = next.after(Duration::from_secs_f64(gap.min(1e6)));
+            listen(&mut cluster, until.min(ends), first, &mut took);
+            next = until;
+        } else {
+            let more = cluster.world.now().after(unit);
+            listen(&mut cluster, more, first, &mut took);
+        }
+    }
+    Ok(Latency::of(&took))
+}
+
+fn listen(cluster: &mut Cluster, until: Mono, first: Option<QueryId>, took: &mut Vec<f64>) {
+    while cluster.world.happen_by(until) {
+        for (id, client, ending) in cluster.world.take_ended() {
+            if first.is_some_and(|first| id >= first) {
+                let back = way_back(cluster, client, &ending);
+                took.push((ending.took + back).as_secs_f64());
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Queues behave as the formulas say, and nothing is lost or counted twice.
+
+use super::*;
+use bearing_lookup::world::Order;
+use bearing_placement::{Parameters, Scheme};
+use proptest::prelude::*;
+
+const WATCH: Watch = Watch { settle: 100, measure: 200 };
+
+fn setup(scheme: Scheme, servers: u32, ratio: f64, division: Division) -> Setup {
+    Setup {
+        scheme: scheme.parts(),
+        parameters: scheme.parameters(),
+        servers,
+        clients: 40.max(servers),
+        division,
+        relays: Relays::InTurn,
+        copies: Copies::One,
+        costs: Costs::of_throughput(ThroughputRatio(ratio), Agent::None).unwrap(),
+        order: Order::Arrival,
+        seed: 1,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// Pollaczek and Khinchine for services that all take the same: a wait of rho / (2 (1 - rho)) services.
+    #[test]
+    fn one_server_alone_waits_as_m_d_1_says(load in 0.1f64..0.8, seed in 0u64..1000) {
+        let setup = Setup { seed, ..setup(Scheme::Hash, 1, 1.0, Division::EqualArcs) };
+        let storage = Costs::STORAGE.as_secs_f64();
+        let watch = Watch { settle: 200, measure: 20_000 };
+        let seen = latency(&setup, load / storage, watch).unwrap().mean / storage;
+        let expected = 1.0 + load / (2.0 * (1.0 - load));
+        // On the wire it takes some microseconds more.
+        prop_assert!((seen / expected - 1.0).abs() < 0.08, "{seen} instead of {expected} at {load}");
+    }
+
+    /// The order of work changes how long operations wait, not how much there is to do.
+    #[test]
+    fn what_is_done_first_does_not_change_the_capacity(ratio in 0.5f64..4.0, seed in 0u64..1000) {
+        let base = Setup { seed, ..setup(Scheme::OneHop, 8, ratio, Division::EqualArcs) };
+        let long = Watch { settle: 100, measure: 1000 };
+        let of = |order| capacity(&Setup { order, ..base.clone() }, long).unwrap().rates.per_second;
+        let (arrival, last) = (of(Order::Arrival), of(Order::StoreLast));
+        prop_assert!((arrival / last - 1.0).abs() < 0.05, "{arrival} and {last}");
+    }
+}
+
+#[test]
+fn what_was_begun_has_ended_or_is_under_way() {
+    for scheme in [Scheme::Hash, Scheme::OneHop, Scheme::Chord, Scheme::Central, Scheme::Metaflow] {
+        let mut cluster = Cluster::new(&setup(scheme, 8, 1.0, Division::EqualArcs)).unwrap();
+        let now = cluster.world.now();
+        (0..500).for_each(|number| {
+            cluster.ask_at(now, number % 40);
+        });
+        cluster.world.run_for(Costs::STORAGE * 10);
+        let ended = cluster.world.take_ended().len();
+        assert!(ended > 0 && ended + cluster.world.open() == 500, "{scheme}: {ended}");
+        assert!(cluster.world.run_until_answered(Costs::STORAGE * 5000), "{scheme}");
+        let rest = cluster.world.take_ended();
+        assert_eq!((ended + rest.len(), cluster.world.open()), (500, 0), "{scheme}");
+        assert!(rest.iter().all(|(_, _, ending)| ending.by.is_ok()), "{scheme}");
+        let served: u64 = cluster.servers.iter().map(|server| cluster.world.done(*server).served).sum();
+        assert_eq!(served, 500, "{scheme}");
+    }
+}
+
+#[test]
+fn the_three_factors_are_the_whole_loss() {
+    for division in [Division::EqualArcs, Division::Published] {
+        for scheme in [Scheme::Hash, Scheme::OneHop, Scheme::Chord, Scheme::Metaflow, Scheme::Central] {
+            let rates = capacity(&setup(scheme, 24, 1.0, division), WATCH).unwrap().rates;
+            let (split, whole) = (rates.split.unwrap(), rates.per_second / rates.ideal);
+            assert!((split.left() - whole).abs() < 0.02, "{scheme}, {division:?}: {split:?} is not {whole}");
+            assert!(
+                split.lookup <= 1.01 && split.imbalance < 1.0 + 1e-9,
+                "{scheme}, {division:?}: {split:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn idle_servers_are_a_loss_of_their_own() {
+    let rates = capacity(&setup(Scheme::Metaflow, 16, 1.0, Division::Published), WATCH).unwrap().rates;
+    assert_eq!(rates.split.unwrap().idle, 14.0 / 16.0);
+}
+
+/// A server that all know does one lookup for each operation that is not its own.
+#[test]
+fn lookups_cost_what_their_construction_says() {
+    let lookup = |scheme, ratio| {
+        let rates = capacity(&setup(scheme, 16, ratio, Division::EqualArcs), WATCH).unwrap().rates;
+        rates.split.unwrap().lookup
+    };
+    let close = |seen: f64, expected: f64| assert!((seen - expected).abs() < 0.01, "{seen}, not {expected}");
+    close(lookup(Scheme::OneHop, 1.0), 1.0 / (1.0 + 15.0 / 16.0));
+    close(lookup(Scheme::OneHop, 2.0), 1.0 / (1.0 + 15.0 / 32.0));
+    close(lookup(Scheme::Hash, 1.0), 1.0);
+    close(lookup(Scheme::Metaflow, 1.0), 1.0);
+    let agents = Costs::of_throughput(ThroughputRatio(1.0), Agent::Published).unwrap();
+    let metaflow = Setup { costs: agents, ..setup(Scheme::Metaflow, 16, 1.0, Division::EqualArcs) };
+    close(capacity(&metaflow, WATCH).unwrap().rates.split.unwrap().lookup, 0.85);
+}
+
+/// A copy is work of the successor, and the answer waits for it.
+#[test]
+fn a_copy_costs_the_successor_an_operation() {
+    let write = Setup {
+        parameters: Parameters { even_points: true, ..Parameters::default() },
+        copies: Copies::OnSuccessor,
+        ..setup(Scheme::RdhtMdsc, 5, 1e3, Division::Published)
+    };
+    let read = Setup { copies: Copies::One, ..write.clone() };
+    let of = |setup: &Setup| latency(setup, 1.0, Watch { settle: 0, measure: 100_000 }).unwrap().mean;
+    let (write, read) = (of(&write), of(&read));
+    let storage = Costs::STORAGE.as_secs_f64();
+    assert!((write - read - storage).abs() < 0.05 * storage, "{write} and {read}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_numbers() {
+    let of = |seed| {
+        let setup = Setup { seed, ..setup(Scheme::Chord, 8, 1.0, Division::Published) };
+        let rates = capacity(&setup, WATCH).unwrap().rates;
+        (rates.took, latency(&setup, 100.0, WATCH).unwrap())
+    };
+    assert_eq!(of(1), of(1));
+    assert_ne!(of(1), of(2));
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    let ring = |scheme| setup(scheme, 8, 1.0, Division::Published);
+    let error = Cluster::new(&ring(Scheme::GHba)).err().map(|error| error.to_string());
+    assert!(error.is_some_and(|error| error.contains("filters")));
+    let mixed = Setup { scheme: "one-hop+fingers".parse().unwrap(), ..ring(Scheme::OneHop) };
+    assert_eq!(Cluster::new(&mixed).err(), Some(SetupError::SeveralArcs));
+    let none = Setup { servers: 0, ..ring(Scheme::Hash) };
+    let error = Cluster::new(&none).err().map(|error| error.to_string());
+    assert_eq!(error.as_deref(), Some("servers may not be 0; give 1 to 10000"));
+    assert_eq!(Costs::of_throughput(ThroughputRatio(0.0), Agent::None), None);
+}

@@ -1,0 +1,229 @@
+//! Hosts whose work takes time: each has one processor, which does one thing at a time.
+//!
+//! Invariants: what follows from an event leaves the host when the work for it is done, so what the work
+//! costs may depend on what the machine decided. A timer interrupts and costs nothing. No order changes how
+//! long a processor is busy. Without costs nothing waits, and the order of events is that of a world without
+//! hosts.
+
+use crate::machine::{Command, Event};
+use crate::query::Query;
+use bearing_types::{Mono, ServerId};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// What a processor does first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// What came first; the machine decides when its turn has come.
+    Arrival,
+    /// Whatever does not touch the store, at once: it interrupts what does, which then goes on. The machine
+    /// decides on arrival. So it is where storage waits for a disk and the processor does not.
+    StoreLast,
+}
+
+/// What a server's work costs its processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// To find out whom a query goes to: it is passed on, sent back or given up.
+    pub relay: Duration,
+    /// To carry a query out. Whether it is for this server is part of that.
+    pub serve: Duration,
+    /// To ask the store whether it has a file.
+    pub check: Duration,
+    /// To take any other message, also the acknowledgement of a copy.
+    pub message: Duration,
+}
+
+impl Work {
+    /// Nothing costs anything.
+    pub const NONE: Work =
+        Work { relay: Duration::ZERO, serve: Duration::ZERO, check: Duration::ZERO, message: Duration::ZERO };
+
+    /// What an event cost that led to these commands.
+    fn of(&self, kind: Kind, commands: &[Command]) -> Duration {
+        let cost = |command: &Command| match command {
+            Command::Serve(_) => Some(self.serve),
+            Command::Check(_) => Some(self.check),
+            Command::Pass(..) | Command::Carry(_) | Command::Refer(..) | Command::Fail(..) => {
+                Some(self.relay)
+            }
+            Command::Send(..) => None,
+        };
+        let decided = commands.iter().filter_map(cost).reduce(|sum, cost| sum + cost);
+        match kind {
+            // One that has to wait for something was taken in all the same.
+            Kind::Query => decided.unwrap_or(self.message),
+            Kind::Message => self.message + decided.unwrap_or_default(),
+            Kind::Notice => decided.unwrap_or_default(),
+        }
+    }
+}
+
+/// Where an event comes from, as far as its cost depends on that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A client, or a server that passes it on.
+    Query,
+    /// A machine.
+    Message,
+    /// The host says so itself.
+    Notice,
+}
+
+impl Kind {
+    pub(super) fn of(event: &Event) -> Kind {
+        match event {
+            Event::Query(_) | Event::Unreachable(_, Some(_)) => Kind::Query,
+            Event::Message(..) => Kind::Message,
+            Event::Unreachable(_, None)
+            | Event::Served(..)
+            | Event::Referred(..)
+            | Event::Map(_)
+            | Event::Stored(_)
+            | Event::Removed(_)
+            | Event::Checked(..)
+            | Event::Join(_)
+            | Event::Leave
+            | Event::Wake => Kind::Notice,
+        }
+    }
+}
+
+/// What a server's processor has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// How long it was busy.
+    pub busy: Duration,
+    /// Queries that it passed on, sent back or gave up.
+    pub relayed: u64,
+    /// Queries that it carried out.
+    pub served: u64,
+    /// Copies that it stored for others.
+    pub copied: u64,
+}
+
+/// What waits for a processor.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// Something for the machine.
+    Event(Event),
+    /// To store a copy, and to tell the owner.
+    Copy(Query, ServerId),
+    /// The copy of what was carried out here is stored.
+    Copied(Query),
+}
+
+/// What follows when the work under way is done.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// What the machine decided.
+    Commands(Vec<Command>),
+    /// The owner is told that the copy is stored.
+    Copy(Query, ServerId),
+    /// The client is answered.
+    Copied(Query),
+}
+
+impl Held {
+    /// Whether the store is touched.
+    fn is_stored(&self) -> bool {
+        match self {
+            Held::Copy(..) => true,
+            Held::Copied(_) => false,
+            Held::Commands(commands) => {
+                commands.iter().any(|command| matches!(command, Command::Serve(_) | Command::Check(_)))
+            }
+        }
+    }
+
+    /// The queries in it: they are lost with the host.
+    pub(super) fn queries(self) -> Vec<Query> {
+        match self {
+            Held::Copy(query, _) | Held::Copied(query) => vec![query],
+            Held::Commands(commands) => commands
+                .into_iter()
+                .filter_map(|command| match command {
+                    Command::Pass(_, query)
+                    | Command::Carry(query)
+                    | Command::Serve(query)
+                    | Command::Refer(query, _)
+                    | Command::Fail(query, _)
+                    | Command::Check(query) => Some(query),
+                    Command::Send(..) => None,
+                })
+                .collect(),
+        }
+    }
+}
+
+/// Work that is under way.
+#[derive(Debug)]
+pub(super) struct Begun {
+    /// Its number: what was interrupted, or was begun by a server that has vanished, does not end.
+    pub(super) number: u64,
+    /// What follows.
+    pub(super) held: Held,
+    /// When it ends.
+    pub(super) until: Mono,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Processor {
+    /// What the machine has not seen yet.
+    pub(super) waiting: VecDeque<Job>,
+    /// What it has decided on, and how long that will take; first what does not touch the store.
+    pub(super) decided: [VecDeque<(Held, Duration)>; 2],
+    pub(super) begun: Option<Begun>,
+    pub(super) done: Done,
+}
+
+impl Processor {
+    /// What touches the store makes way for what does not.
+    pub(super) fn decide(&mut self, held: Held, takes: Duration, now: Mono) {
+        let is_stored = held.is_stored();
+        self.decided[usize::from(is_stored)].push_back((held, takes));
+        if !is_stored
+            && let Some(Begun { held, until, .. }) = self.begun.take_if(|begun| begun.held.is_stored())
+        {
+            self.decided[1].push_front((held, until.since(now)));
+        }
+    }
+
+    /// What was decided on and comes next.
+    pub(super) fn next_decided(&mut self) -> Option<(Held, Duration)> {
+        self.decided.iter_mut().find_map(VecDeque::pop_front)
+    }
+
+    /// The server vanishes: nothing waits any more, and nothing ends. The queries that were decided on.
+    pub(super) fn vanish(&mut self) -> (VecDeque<Job>, Vec<Query>) {
+        let decided = self.decided.iter_mut().flat_map(std::mem::take).map(|(held, _)| held);
+        let held: Vec<Held> = self.begun.take().map(|begun| begun.held).into_iter().chain(decided).collect();
+        (std::mem::take(&mut self.waiting), held.into_iter().flat_map(Held::queries).collect())
+    }
+
+    /// Accounts for an event that led to these commands. What it takes.
+    pub(super) fn work(&mut self, work: &Work, kind: Kind, commands: &[Command]) -> Duration {
+        for command in commands {
+            match command {
+                Command::Serve(_) => self.done.served += 1,
+                Command::Pass(..) | Command::Carry(_) | Command::Refer(..) | Command::Fail(..) => {
+                    self.done.relayed += 1;
+                }
+                Command::Check(_) | Command::Send(..) => {}
+            }
+        }
+        self.spend(work.of(kind, commands))
+    }
+
+    /// Accounts for the storing of somebody's copy.
+    pub(super) fn copy(&mut self, work: &Work) -> Duration {
+        self.done.copied += 1;
+        self.spend(work.serve)
+    }
+
+    pub(super) fn spend(&mut self, time: Duration) -> Duration {
+        self.done.busy += time;
+        time
+    }
+}
