@@ -171,7 +171,7 @@ impl<S: Machine> World<S> {
 
     /// What a server's processor has done so far.
     pub fn done(&self, server: ServerId) -> Done {
-        self.processors.get(&server).map_or_else(Done::default, |processor| processor.done)
+        self.processors.get(&server).map_or_else(Done::default, |processor| processor.done(self.now))
     }
 
     /// From now on so many of 1,000 messages between servers are lost, drawn from a seed. Queries are not:
@@ -410,7 +410,7 @@ impl<S: Machine> World<S> {
                 let until = self.now.after(takes);
                 let number = self.plan(until, |number| What::Finish(server, number));
                 let begun = Begun { number, held, until };
-                self.processors.entry(server).or_default().begun = Some(begun);
+                self.processors.entry(server).or_default().begin(begun, self.now);
             }
         }
     }
@@ -429,10 +429,7 @@ impl<S: Machine> World<S> {
                 let takes = self.processors.entry(server).or_default().copy(&self.work);
                 (Held::Copy(query, owner), takes)
             }
-            Job::Copied(query) => {
-                let takes = self.processors.entry(server).or_default().spend(self.work.message);
-                (Held::Copied(query), takes)
-            }
+            Job::Copied(query) => (Held::Copied(query), self.work.message),
         }
     }
 

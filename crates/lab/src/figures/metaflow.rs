@@ -282,10 +282,13 @@ fn must_13(figure: &mut Figure, all: &Runs13) {
     figure.must("operations that failed".to_owned(), failed as f64, 0.0..=0.0, "");
 }
 
+/// A number of a run.
+type Factor = fn(&Capacity) -> f64;
+
 fn see_splits(figure: &mut Figure, all: &Runs13) {
     for (division, word) in DIVISIONS {
         for case in [HASH, IN_NETWORK, METAFLOW, ONE_HOP, CHORD] {
-            let factors: [(&str, fn(&Capacity) -> f64); 4] = [
+            let factors: [(&str, Factor); 4] = [
                 ("lookup", by_lookups),
                 ("imbalance", |run| run.rates.split.map_or(0.0, |split| split.imbalance)),
                 ("idle", |run| run.rates.split.map_or(0.0, |split| split.idle)),
@@ -449,8 +452,10 @@ fn must_15(figure: &mut Figure, equal: &dyn Fn(Case, f64) -> Vec<f64>) {
     figure.must(claim.to_owned(), apart, 0.0..=0.05, "");
 }
 
-/// How a tree grows, and how its tables are written.
-const FORMS: [(&str, fn(usize) -> Growth, Form); 3] = [
+/// A name, how a tree grows to so many busy servers, and how its tables are written.
+type Written = (&'static str, fn(usize) -> Growth, Form);
+
+const FORMS: [Written; 3] = [
     ("as published", Growth::published, Form::Published),
     ("published tree, fewest entries", Growth::published, Form::Compressed),
     ("compressed", Growth::fewest_prefixes, Form::Compressed),

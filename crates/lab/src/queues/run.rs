@@ -3,7 +3,7 @@
 //! Invariants: nothing is counted before the queues have settled; what was begun either ended or is still
 //! under way, and whoever asks gets both numbers.
 
-use super::cluster::{Cluster, Setup, SetupError};
+use super::cluster::{Cluster, Division, Setup, SetupError};
 use super::split::Split;
 use crate::statistics::{mean, percentile};
 use bearing_lookup::QueryId;
@@ -20,9 +20,15 @@ pub struct Watch {
     pub measure: u32,
 }
 
-/// A closed loop has settled when as many operations have ended as are under way; and for what one of them
-/// costs, as many are counted.
-const SETTLED: u64 = 1;
+/// A closed loop has settled when as many operations have ended as are under way; where servers are loaded
+/// unevenly, when so many times as many have, because what was begun at once has to drain from all but the
+/// busiest.
+fn settled(division: Division) -> u64 {
+    match division {
+        Division::EqualArcs => 1,
+        Division::Published => 8,
+    }
+}
 
 /// What a cluster did in a stretch of time.
 #[derive(Clone, Debug)]
@@ -98,7 +104,7 @@ pub fn capacity(setup: &Setup, watch: Watch) -> Result<Capacity, SetupError> {
         let more = outstanding * setup.servers - under_way;
         under_way += more;
         begin(&mut cluster, more);
-        let rates = watch_closed(&mut cluster, watch, u64::from(under_way));
+        let rates = watch_closed(&mut cluster, watch, u64::from(under_way), setup.division);
         let before = best.as_ref().map_or(0.0, |best| best.rates.per_second);
         let is_done = rates.per_second < before * (1.0 + GROWTH) || 2 * outstanding > most;
         if rates.per_second >= before {
@@ -116,7 +122,7 @@ pub fn closed_loop(setup: &Setup, each: u32, watch: Watch) -> Result<Rates, Setu
     let mut cluster = Cluster::new(setup)?;
     begin(&mut cluster, each * setup.clients);
     let under_way = u64::from(each * setup.clients);
-    Ok(watch_closed(&mut cluster, watch, under_way))
+    Ok(watch_closed(&mut cluster, watch, under_way, setup.division))
 }
 
 /// Clients in turn begin so many operations more, now.
@@ -127,8 +133,8 @@ fn begin(cluster: &mut Cluster, count: u32) {
     });
 }
 
-fn watch_closed(cluster: &mut Cluster, watch: Watch, under_way: u64) -> Rates {
-    go_on(cluster, watch.settle, SETTLED * under_way, |_, _, _| {});
+fn watch_closed(cluster: &mut Cluster, watch: Watch, under_way: u64, division: Division) -> Rates {
+    go_on(cluster, watch.settle, settled(division) * under_way, |_, _, _| {});
     let (began, before) = (cluster.world.now(), done(cluster));
     let messages = cluster.world.messages();
     let (mut took, mut hops, mut failed) = (Vec::new(), 0u64, 0);

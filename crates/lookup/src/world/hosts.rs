@@ -175,7 +175,7 @@ pub(super) struct Processor {
     /// What it has decided on, and how long that will take; first what does not touch the store.
     pub(super) decided: [VecDeque<(Held, Duration)>; 2],
     pub(super) begun: Option<Begun>,
-    pub(super) done: Done,
+    done: Done,
 }
 
 impl Processor {
@@ -186,7 +186,9 @@ impl Processor {
         if !is_stored
             && let Some(Begun { held, until, .. }) = self.begun.take_if(|begun| begun.held.is_stored())
         {
-            self.decided[1].push_front((held, until.since(now)));
+            let left = until.since(now);
+            self.done.busy = self.done.busy.saturating_sub(left);
+            self.decided[1].push_front((held, left));
         }
     }
 
@@ -213,17 +215,24 @@ impl Processor {
                 Command::Check(_) | Command::Send(..) => {}
             }
         }
-        self.spend(work.of(kind, commands))
+        work.of(kind, commands)
     }
 
     /// Accounts for the storing of somebody's copy.
     pub(super) fn copy(&mut self, work: &Work) -> Duration {
         self.done.copied += 1;
-        self.spend(work.serve)
+        work.serve
     }
 
-    pub(super) fn spend(&mut self, time: Duration) -> Duration {
-        self.done.busy += time;
-        time
+    /// Begins with what takes from now until then.
+    pub(super) fn begin(&mut self, begun: Begun, now: Mono) {
+        self.done.busy += begun.until.since(now);
+        self.begun = Some(begun);
+    }
+
+    /// What was done until now: of what is under way no more than that.
+    pub(super) fn done(&self, now: Mono) -> Done {
+        let left = self.begun.as_ref().map_or(Duration::ZERO, |begun| begun.until.since(now));
+        Done { busy: self.done.busy.saturating_sub(left), ..self.done }
     }
 }
