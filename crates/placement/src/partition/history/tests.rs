@@ -39,11 +39,12 @@ proptest! {
     }
 
     #[test]
-    fn within_the_hysteresis_nothing_moves(count in 2u32..9, load in loads(), seed: u64) {
+    fn within_the_hysteresis_nothing_moves(count in 2u32..9, weights in proptest::collection::vec(1u32..10, 200..400), seed: u64) {
         let parameters = Parameters { alpha_max: 0.0, hysteresis: 0.5, ..Parameters::default() };
         let mut history = History::new(&servers(count), &parameters).unwrap();
+        let at = |index: usize| Position((index as u64 + 1) << 50);
+        let load = Load::new(weights.iter().enumerate().map(|(index, weight)| (at(index), f64::from(*weight))));
         settled(&mut history, &load);
-        prop_assume!(load.imbalance(history.arcs()) <= 1.2);
         let resting = history.arcs().clone();
         // The load wavers by up to a tenth, up and down.
         for round in 0..20u64 {
