@@ -2,7 +2,7 @@
 //! used so and so often.
 //!
 //! ```text
-//! Loc = 1 / sum(J_i f_i)                 J_i: how often the server changes on the way from the root to node i
+//! Loc = 1 / sum(J_i f_i)                 J_i: changes of the server on the way from the root to node i
 //! Bal = (M - 1) / sum((L_i/C_i - mu)^2)  L_i: what server i is asked; C_i: its share of what all can do;
 //!                                        mu = sum L / sum C
 //! Mig = 1 / sum((In_i + Out_i) P_i)      nodes that come to server i and leave it; P_i: the cost of one

@@ -4,8 +4,9 @@
 //! A walk goes down from the root, to each child as often as it was asked for: whoever asks for a name asks
 //! for all above it, so a directory was asked for as often as all below it together, and a bit more. It ends
 //! where requests ended. The paper does not say how a walk steps; one that visits all nodes alike and counts
-//! their accesses (Metropolis and Hastings) was tried, and is of no use: most accesses are to few names, which
-//! it meets or not, and it does not come out of a directory with thousands of names for thousands of steps.
+//! their accesses (Metropolis and Hastings) was tried, and is of no use: most accesses are to few names,
+//! which it meets or not, and it does not come out of a directory with thousands of names for thousands of
+//! steps.
 
 use crate::draws::Draws;
 use crate::load::Load;

@@ -1,8 +1,8 @@
 //! AngleCut's figures (its section 7): what is measured is where every name of a trace lies and which server
 //! it is asked of, by the placements that production runs. Traces are generated (see `generate`).
 
-use super::Effort;
 use super::draw::line;
+use super::effort::Effort;
 use crate::figure::Figure;
 use crate::generate::{Options, Tree, Workload, read_tree};
 use crate::parallel::each;
@@ -26,6 +26,9 @@ const SCHEMES: [Scheme; 6] = [
 const SIZES: [u32; 6] = [5, 10, 15, 20, 25, 30];
 /// So many operations for each query of an effort: a million in all.
 const OPERATIONS: u64 = 500;
+
+/// A number that a run has.
+type Measure = fn(&Outcome) -> f64;
 
 /// What is run for a figure: all combinations of these.
 struct Plan {
@@ -99,7 +102,7 @@ impl Runs {
         self.0.get(&(trace.to_owned(), scheme.to_owned(), servers)).map_or(&[], Vec::as_slice)
     }
 
-    fn mean(&self, trace: &str, scheme: &str, servers: u32, measure: fn(&Outcome) -> f64) -> f64 {
+    fn mean(&self, trace: &str, scheme: &str, servers: u32, measure: Measure) -> f64 {
         mean(&self.of(trace, scheme, servers).iter().map(measure).collect::<Vec<_>>())
     }
 
@@ -109,7 +112,7 @@ impl Runs {
     }
 
     /// A line for each scheme in a panel for each trace, each point beside a base of the same trace and size.
-    fn draw(&self, figure: &mut Figure, measure: fn(&Outcome) -> f64, base: Option<Scheme>) {
+    fn draw(&self, figure: &mut Figure, measure: Measure, base: Option<Scheme>) {
         let sizes = self.sizes();
         let xs: Vec<f64> = sizes.iter().map(|servers| f64::from(*servers)).collect();
         for trace in TRACES {
@@ -129,13 +132,7 @@ impl Runs {
 
     /// A scheme's measure beside another's, over all sizes and the traces given: the geometric mean, and the
     /// least.
-    fn beside(
-        &self,
-        traces: &[&str],
-        one: Scheme,
-        other: Scheme,
-        measure: fn(&Outcome) -> f64,
-    ) -> (f64, f64) {
+    fn beside(&self, traces: &[&str], one: Scheme, other: Scheme, measure: Measure) -> (f64, f64) {
         let mut logarithms = Vec::new();
         for trace in traces {
             for servers in self.sizes() {
@@ -326,7 +323,7 @@ pub(super) fn figure_11(name: &str, effort: Effort) -> Figure {
     let runs = plan.run(effort);
     let mut figure = begun(name, "locality, balance and entries moved with 10 servers", "", effort);
     figure.x = "upper bound of alpha".into();
-    let measures: [(&str, fn(&Outcome) -> f64); 3] =
+    let measures: [(&str, Measure); 3] =
         [("operations a change of server", locality), ("balance", balance), ("% moved", moved)];
     for (measure_name, measure) in measures {
         for trace in TRACES {
@@ -389,8 +386,7 @@ pub(super) fn skew(name: &str, effort: Effort) -> Figure {
     let runs = plan.run(effort);
     let mut figure = begun(name, "locality and balance with 20 servers", "", effort);
     figure.x = "exponent of the popularity".into();
-    let measures: [(&str, fn(&Outcome) -> f64); 2] =
-        [("operations a change of server", locality), ("balance", balance)];
+    let measures: [(&str, Measure); 2] = [("operations a change of server", locality), ("balance", balance)];
     for (measure_name, measure) in measures {
         for scheme in SCHEMES {
             let intervals = SKEWS.map(|skew| {

@@ -1,7 +1,7 @@
 //! Figures 3 to 9 of Mayflower.
 
-use super::Effort;
 use super::draw::line;
+use super::effort::Effort;
 use crate::figure::{Figure, Series};
 use crate::reads::{
     Experiment, Others, Outcome, Room, SlowDisks, Writes, fractional_optimum, jobs, lower_bound, run,

@@ -1,7 +1,7 @@
 //! Figures 13, 15 and 17 of MetaFlow. Those that it measured on a testbed wait for lookups that run live.
 
-use super::Effort;
 use super::draw::line;
+use super::effort::Effort;
 use crate::figure::Figure;
 use crate::parallel::each;
 use crate::queues::{
@@ -327,7 +327,8 @@ fn beside_hash(
         // The same in any order of work.
         let most = capacity(&setup, scale.watch).expect("a cluster of the figure");
         let setup = Setup { order, ..setup };
-        // Queues at 80 % take long to be as long as they will be, those of lookups with many hops most of all.
+        // Queues at 80 % take long to be as long as they will be, those of lookups with many hops most of
+        // all.
         let watch = Watch { settle: 10 * scale.watch.measure, measure: 5 * scale.watch.measure };
         latency(&setup, share * most.rates.per_second, watch).expect("a cluster of the figure").mean
     });

@@ -2,6 +2,7 @@
 
 mod anglecut;
 mod draw;
+mod effort;
 mod ghba;
 mod mayflower;
 mod metaflow;
@@ -9,17 +10,7 @@ mod rdht;
 
 use crate::figure::Figure;
 use crate::report::Basis;
-
-/// How much is run for a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Effort {
-    /// Seeds, each a run of its own: at least 10, unless it is to be quick.
-    pub seeds: u64,
-    /// Queries of each run: reads of chunks, or what says how long servers are watched.
-    pub queries: usize,
-    /// The first seed.
-    pub seed: u64,
-}
+use effort::Effort;
 
 /// A figure that can be drawn.
 #[derive(Clone, Copy)]

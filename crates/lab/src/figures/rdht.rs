@@ -1,7 +1,7 @@
 //! Figures 4 to 7 of RDHT-MDSC. Figure 3 is about linked lists in a table of fixed size, nothing of ours.
 
-use super::Effort;
 use super::draw::line;
+use super::effort::Effort;
 use crate::figure::Figure;
 use crate::parallel::each;
 use crate::queues::{

@@ -1,5 +1,6 @@
-//! What is asked, dealt like cards: a deck has each kind as often as a mix says, and is dealt to its end before
-//! it is shuffled again. So the shares of every whole deck are exact, which drawing by weights would not give.
+//! What is asked, dealt like cards: a deck has each kind as often as a mix says, and is dealt to its end
+//! before it is shuffled again. So the shares of every whole deck are exact, which drawing by weights would
+//! not give.
 
 use bearing_workload::{Mix, MixKind, Seeded};
 

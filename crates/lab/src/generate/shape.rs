@@ -1,8 +1,8 @@
 //! The shape of a tree: which directory lies in which, and how many files each has. Names and sizes are not
 //! part of it.
 //!
-//! Invariants: directory 0 is the root; a directory comes after the one that it lies in; what a shape holds is
-//! within the bounds below, whoever made it.
+//! Invariants: directory 0 is the root; a directory comes after the one that it lies in; what a shape holds
+//! is within the bounds below, whoever made it.
 
 use std::fmt;
 

@@ -275,7 +275,8 @@ fn a_larger_exponent_makes_use_more_uneven() {
         counts.iter().take(10).sum::<u64>() as f64 / counts.iter().sum::<u64>() as f64
     };
     let (flat, usual, steep) = (share(0.1), share(1.02), share(1.5));
-    // Zipf: of 2,000 files, the first ten have 35 % at 1.02 and 78 % at 1.5, and nine tenths of uses are by it.
+    // Zipf: of 2,000 files, the first ten have 35 % at 1.02 and 78 % at 1.5, and nine tenths of uses are by
+    // it.
     assert!(
         flat < 0.08 && (0.25..0.40).contains(&usual) && (0.60..0.80).contains(&steep),
         "{flat} {usual} {steep}"
@@ -284,7 +285,8 @@ fn a_larger_exponent_makes_use_more_uneven() {
 
 #[test]
 fn use_concentrates_on_two_subtrees_where_the_paper_says_so() {
-    // What the two most used directories of any depth that have at most a fifth of the files have of all uses.
+    // What the two most used directories of any depth that have at most a fifth of the files have of all
+    // uses.
     let share = |name| {
         let options = Options { tree: Tree::Files(20_000), ..Options::new(30_000) };
         let generator = generate(name, options);

@@ -69,9 +69,9 @@ const RES_DAY: &[(Ask, u64)] = &[
 ];
 const RES_DAY_RECORDS: u64 = 1_745_176;
 
-/// INS, in units of 10,000 operations of the thirtyfold trace: opens 1,196.37, closes 1,215.33, stats 4,076.58
-/// million, as published. Stats are divided among names and open files as in RES; what is not published comes
-/// as often per open as in RES.
+/// INS, in units of 10,000 operations of the thirtyfold trace: opens 1,196.37, closes 1,215.33, stats
+/// 4,076.58 million, as published. Stats are divided among names and open files as in RES; what is not
+/// published comes as often per open as in RES.
 const INS: &[(Ask, u64)] = &[
     (Ask::Lookup, 213_958),
     (Ask::LookupOpen, 193_700),

@@ -1,6 +1,7 @@
 //! DROP's histogram-based load balancing (HDLB), as AngleCut names it: each server keeps a histogram of the
-//! load over its own arc, whose buckets have equal shares of it; a heavy one hands what is too much to a lighter neighbour; where both neighbours are
-//! heavy too, the lightest server of all leaves its place and comes beside it.
+//! load over its own arc, whose buckets have equal shares of it; a heavy one hands what is too much to a
+//! lighter neighbour; where both neighbours are heavy too, the lightest server of all leaves its place and
+//! comes beside it.
 //!
 //! The text of DROP is not among our sources; what a heavy server does when its neighbours are heavy follows
 //! the leave-and-rejoin that such systems share. Boundaries come to lie at edges of buckets.
@@ -175,7 +176,8 @@ impl Partition for Histogram {
         self.refresh()
     }
 
-    /// The next one clockwise takes its arc; that of the last one goes to the one before, as arcs do not wrap.
+    /// The next one clockwise takes its arc; that of the last one goes to the one before, as arcs do not
+    /// wrap.
     fn leave(&mut self, server: ServerId) -> Result<(), PartitionError> {
         may_go(&self.members(), server)?;
         if let Some(index) = self.owners.iter().position(|owner| *owner == server) {

@@ -1,12 +1,13 @@
 //! Subtrees: each lies in a block of its own, and a table says which server has which block. Directories near
-//! the root are made roots of subtrees (*anchors*): each gets a block that no other has, which is dealt to the
-//! server with the fewest of its level. What is made below lies in it.
+//! the root are made roots of subtrees (*anchors*): each gets a block that no other has, which is dealt to
+//! the server with the fewest of its level. What is made below lies in it.
 //!
 //! Static: directories of the first level are anchors, as if each were a filesystem of its own; blocks stay
-//! where they were dealt. Dynamic (as CephFS does it: Weil and others, SC 2004): those of the first two levels
-//! are, and blocks move from heavy servers to light ones, the one that helps most first; a block that is too
-//! hot for any server is halved. For that a directory below an anchor lies in a sixteenth of its parent's block, so that
-//! what is halved are subtrees, and in the end the names of one directory (CephFS's fragments).
+//! where they were dealt. Dynamic (as CephFS does it: Weil and others, SC 2004): those of the first two
+//! levels are, and blocks move from heavy servers to light ones, the one that helps most first; a block
+//! that is too hot for any server is halved. For that a directory below an anchor lies in a sixteenth of
+//! its parent's block, so that what is halved are subtrees, and in the end the names of one directory
+//! (CephFS's fragments).
 //!
 //! Invariant: a block moves only if the higher of the two loads falls by it, so a rebalance on a steady load
 //! ends.

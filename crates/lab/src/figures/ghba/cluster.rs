@@ -3,8 +3,8 @@
 //! Invariants: filters are exchanged by the machines' own messages; a query runs alone, so the counts of the
 //! server that served it say which level led there; one seed gives one run.
 
+use super::assumed::{ACTIVE, Times, Workload, in_bounds};
 use super::files::{Files, Popularity, scaled_list};
-use super::{ACTIVE, Times, Workload, in_bounds};
 use bearing_lookup::bloom::{
     BloomClient, BloomMessage, BloomOptions, BloomServer, Choice, Counts, Founding, Keying, RecentShape,
     Shape, Sizes,
@@ -318,8 +318,9 @@ fn level_of(before: Counts, after: Counts) -> Level {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Effort, HP};
+    use super::super::assumed::HP;
     use super::*;
+    use crate::figures::effort::Effort;
     use crate::figures::ghba::where_found::{groups, tallies};
 
     const EFFORT: Effort = Effort { seeds: 2, queries: 300, seed: 4 };

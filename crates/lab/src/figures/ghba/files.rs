@@ -3,7 +3,7 @@
 //! Invariants: files are numbered by popularity, 0 first; directory and home are drawn by hash, so that
 //! neither says anything of popularity; all files of a directory have one home.
 
-use super::{ACTIVE, FILES, Workload};
+use super::assumed::{ACTIVE, FILES, Workload};
 use bearing_lookup::bloom::Keying;
 use bearing_lookup::{FileKey, Target};
 use bearing_types::{NameHash, NodeId, Position, ServerId};
@@ -109,7 +109,7 @@ pub(super) fn scaled_list(workload: Workload, listed: f64, scaled: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{HP, RES};
+    use super::super::assumed::{HP, RES};
     use super::*;
 
     const ALL: Files =

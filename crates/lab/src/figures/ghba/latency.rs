@@ -4,11 +4,12 @@
 //! that replicas which are not in memory cost one access each whenever all are looked into, and when queries
 //! come. What the home then does costs the same in all schemes.
 
+use super::assumed::{FILES, HP, INS, RES, Times, Workload, figure, xs};
 use super::cluster::{Cluster, Filters, Found, Level, Setting};
 use super::where_found::{groups, past};
-use super::{Effort, FILES, HP, INS, RES, Times, Workload, figure, xs};
 use crate::figure::{Figure, Series};
 use crate::figures::draw::line;
+use crate::figures::effort::Effort;
 use crate::statistics::{Interval, mean};
 use bearing_placement::LookupKind;
 use bearing_types::ServerId;

@@ -3,12 +3,13 @@
 //! Measured: filters that machines exchanged, encoded. Not measured: the filters of recent files, whose size
 //! the paper does not print and which are *fitted* to this very table.
 
+use super::assumed::{FILES, HP, figure, in_bounds, xs};
 use super::cluster::{Filters, Setting, world_of};
 use super::files::FILES_A_DIRECTORY;
 use super::where_found::{files_each, groups};
-use super::{Effort, FILES, HP, figure, in_bounds, xs};
 use crate::figure::Figure;
 use crate::figures::draw::line;
+use crate::figures::effort::Effort;
 use crate::statistics::{Interval, mean};
 use bearing_lookup::bloom::{Bloom, BloomOptions, BloomServer, Probe, Sizes};
 use bearing_lookup::world::World;

@@ -1,10 +1,11 @@
 //! Figures 11 and 12: what a new server and a new edition cost.
 
+use super::assumed::{FILES, HP, SERVERS, Times, figure, in_bounds, xs};
 use super::cluster::{Filters, Setting, world_of};
 use super::where_found::{files_each, groups};
-use super::{Effort, FILES, HP, SERVERS, Times, figure, in_bounds, xs};
 use crate::figure::Figure;
 use crate::figures::draw::line;
+use crate::figures::effort::Effort;
 use crate::statistics::{Interval, mean};
 use bearing_lookup::bloom::{BloomServer, Counts, Division, published_group_most};
 use bearing_lookup::world::World;

@@ -3,11 +3,12 @@
 //! Measured: the rates of equation (4), with filters as in figure 13's first claim. Assumed: its times
 //! ([`Times`]).
 
+use super::assumed::{ASSUMED, HP, INS, RES, SERVERS, Times, Workload, figure, xs};
 use super::cluster::{Filters, Level, Setting};
 use super::where_found::{groups, tallies};
-use super::{ASSUMED, Effort, HP, INS, RES, SERVERS, Times, Workload, figure, xs};
 use crate::figure::{Figure, Series};
 use crate::figures::draw::line;
+use crate::figures::effort::Effort;
 use crate::statistics::{Interval, mean};
 use bearing_lookup::bloom::{Measured, published_group_most, replicas_each};
 

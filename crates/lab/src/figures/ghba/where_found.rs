@@ -1,10 +1,11 @@
 //! Figure 13: where queries end.
 
+use super::assumed::{ASSUMED, HP, RES, SERVERS, Workload, figure, xs};
 use super::cluster::{Cluster, Filters, Level, Setting, Tally};
 use super::files::FILES_A_DIRECTORY;
-use super::{ASSUMED, Effort, HP, RES, SERVERS, Workload, figure, xs};
 use crate::figure::{Figure, Series};
 use crate::figures::draw::line;
+use crate::figures::effort::Effort;
 use crate::statistics::{Interval, mean};
 use bearing_placement::LookupKind;
 
