@@ -167,3 +167,39 @@ pub fn scan(flags: &ScanFlags) -> Result<()> {
     eprintln!("{} directories, {} files; {unread} left out", shape.directories(), shape.files());
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scanned_tree_has_the_shape_of_the_directory_and_carries_a_trace() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("root");
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        for file in ["a/b/one", "a/b/two", "a/three", "four"] {
+            std::fs::write(root.join(file), "").unwrap();
+        }
+        // A link to a directory is no directory, and does not lead out of the tree.
+        std::os::unix::fs::symlink("/", root.join("a/out")).unwrap();
+        let tree = directory.path().join("tree");
+        scan(&ScanFlags { directory: root, out: Some(tree.clone()) }).unwrap();
+        assert_eq!(std::fs::read_to_string(&tree).unwrap(), "bearing-tree,1\nparent,files\n-,1\n0,2\n1,2\n");
+        let out = directory.path().join("trace");
+        let flags = GenerateFlags {
+            workload: Some("msn".into()),
+            operations: 50,
+            clients: None,
+            seed: 1,
+            intensify: 2,
+            skew: None,
+            files: None,
+            tree: Some(tree),
+            out: Some(out.clone()),
+        };
+        generate(&flags).unwrap();
+        let text = std::fs::read_to_string(out).unwrap();
+        assert_eq!(text.lines().count(), 1 + 2 * 50);
+        assert!(text.contains(",/copy-0/") || text.contains(",/copy-1/"), "{text}");
+    }
+}

@@ -315,3 +315,76 @@ fn page(identity: &Identity, recorded: &Recorded, sentences: &[String], figures:
         sections: sections.chain([about]).collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(directory: &Path, trace: &str) -> ReplayFlags {
+        ReplayFlags {
+            trace: directory.join(trace),
+            format: None,
+            schemes: vec!["hash".into(), "anglecut-hashed+in-network".into()],
+            servers: vec![5, 3, 3],
+            seeds: 2,
+            seed: 1,
+            out: directory.join("out"),
+            quick: false,
+            json: false,
+        }
+    }
+
+    fn write_trace(path: &Path, count: usize) {
+        let lines: String = (0..count).map(|at| format!("{at},1,lookup,/d{}/f{at}\n", at % 7)).collect();
+        std::fs::write(path, format!("{}\n{lines}", bearing_lab::trace::HEADER)).unwrap();
+    }
+
+    fn files(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+        let entries = walkdir::WalkDir::new(directory).sort_by_file_name().into_iter().map(Result::unwrap);
+        let files = entries.filter(|entry| entry.file_type().is_file());
+        files.map(|file| (file.path().to_owned(), std::fs::read(file.path()).unwrap())).collect()
+    }
+
+    #[test]
+    fn a_replay_that_was_stopped_goes_on_and_gives_the_same_bytes() {
+        let directory = tempfile::tempdir().unwrap();
+        write_trace(&directory.path().join("trace"), 500);
+        let flags = flags(directory.path(), "trace");
+        run(&flags).unwrap();
+        let whole = files(&flags.out);
+        let runs = whole.iter().filter(|(path, _)| path.parent().unwrap().ends_with("runs")).count();
+        assert_eq!(runs, 2 * 2 * 2);
+        // One run is missing, another was cut off while it was written.
+        std::fs::remove_file(flags.out.join("runs/hash-3-1.json")).unwrap();
+        std::fs::write(flags.out.join("runs/hash-5-2.json"), "{\"operations\":").unwrap();
+        std::fs::remove_file(flags.out.join("index.html")).unwrap();
+        run(&flags).unwrap();
+        assert!(files(&flags.out) == whole, "other bytes the second time");
+    }
+
+    #[test]
+    fn a_directory_with_results_of_another_trace_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        write_trace(&directory.path().join("one"), 100);
+        write_trace(&directory.path().join("other"), 101);
+        run(&flags(directory.path(), "one")).unwrap();
+        let error = run(&flags(directory.path(), "other")).unwrap_err().to_string();
+        assert!(error.contains("(100 operations") && error.contains("give another --out"), "{error}");
+    }
+
+    #[test]
+    fn a_trace_without_operations_is_said_to_be_one() {
+        let directory = tempfile::tempdir().unwrap();
+        write_trace(&directory.path().join("empty"), 0);
+        let error = run(&flags(directory.path(), "empty")).unwrap_err().to_string();
+        assert!(error.contains("nothing can be replayed"), "{error}");
+    }
+
+    #[test]
+    fn quick_takes_one_seed_and_the_ends_of_the_sizes() {
+        let quick = ReplayFlags { quick: true, servers: vec![20, 5, 10], ..flags(Path::new("/"), "trace") };
+        let jobs = jobs(&quick, &candidates(&quick.schemes).unwrap());
+        let sizes: Vec<u32> = jobs.iter().map(|job| job.servers).collect();
+        assert_eq!(sizes, [5, 20, 5, 20]);
+    }
+}

@@ -32,6 +32,9 @@ pub struct ReportFlags {
     /// Draws begin from here
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Print the figures as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Runs `lab report`.
@@ -48,8 +51,16 @@ pub fn run(flags: &ReportFlags) -> Result<()> {
     }
     bar.finish_and_clear();
     let conclusions = conclusions(&drawn);
-    for sentence in &conclusions {
-        say!("{sentence}")?;
+    let path = flags.out.join("index.html");
+    if flags.json {
+        let figures: Vec<&Figure> = drawn.iter().map(|(_, figure)| figure).collect();
+        let json = serde_json::json!({"conclusions": conclusions, "figures": figures});
+        say!("{}", serde_json::to_string_pretty(&json)?)?;
+    } else {
+        for sentence in &conclusions {
+            say!("{sentence}")?;
+        }
+        say!("\n{}", path.display())?;
     }
     let sections = drawn.into_iter().map(|(known, figure)| Section {
         heading: format!("{}: {}", known.name, known.about),
@@ -59,10 +70,7 @@ pub fn run(flags: &ReportFlags) -> Result<()> {
     });
     let page =
         Page { title: "Figures of the papers, drawn anew".into(), conclusions, sections: sections.collect() };
-    let path = flags.out.join("index.html");
-    put(&path, &page.html())?;
-    say!("\n{}", path.display())?;
-    Ok(())
+    put(&path, &page.html())
 }
 
 /// From the directory, if it is there and of the same effort; or drawn, and kept there.

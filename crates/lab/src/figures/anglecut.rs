@@ -11,6 +11,7 @@ use crate::statistics::{Interval, mean};
 use crate::trace::Kind;
 use bearing_placement::{Parameters, Scheme};
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 /// The traces of section 7, as generated, and one on a real tree: the distribution of Go 1.26, scanned.
 const TRACES: [&str; 4] = ["msn", "devtools", "livemaps", GO_TREE];
@@ -38,6 +39,7 @@ struct Plan {
 }
 
 /// Outcomes by trace, scheme and number of servers; one for each seed.
+#[derive(Clone)]
 struct Runs(BTreeMap<(String, String, u32), Vec<Outcome>>);
 
 fn options(trace: &str, effort: Effort) -> Options {
@@ -94,6 +96,20 @@ impl Plan {
             }
         }
         Runs(runs)
+    }
+}
+
+/// What four figures are drawn from: run once for a report.
+fn published(effort: Effort) -> Runs {
+    static LAST: Mutex<Option<(Effort, Runs)>> = Mutex::new(None);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*last {
+        Some((of, runs)) if *of == effort => runs.clone(),
+        _ => {
+            let runs = Plan::published(effort).run(effort);
+            *last = Some((effort, runs.clone()));
+            runs
+        }
     }
 }
 
@@ -180,7 +196,7 @@ fn begun(name: &str, y: &str, unit: &str, effort: Effort) -> Figure {
 const OWN: [Scheme; 2] = [Scheme::Anglecut, Scheme::AnglecutHashed];
 
 pub(super) fn figure_6(name: &str, effort: Effort) -> Figure {
-    let runs = Plan::published(effort).run(effort);
+    let runs = published(effort);
     let mut figure = begun(name, "throughput, the most loaded server decides", "times one server's", effort);
     runs.draw(&mut figure, speedup, None);
     let why = "capacity of servers that take one unit for an operation and for each change of the server, with \
@@ -196,10 +212,11 @@ pub(super) fn figure_6(name: &str, effort: Effort) -> Figure {
         mean(&ratios.collect::<Vec<_>>())
     };
     figure.must(
-        "below 15 servers static subtree is ahead of AngleCut or within 10 %".into(),
+        "below 15 servers static subtree is ahead of AngleCut or within 10 %: AngleCut over static".into(),
         ratio(&small),
         0.0..=1.1,
-        why,
+        "the most used subtree lies on one server, however many there are, and that one decides here; the \
+         paper's 30 clients waited for answers, so that few changes of the server helped them more",
     );
     if let Some(largest) = large.last() {
         figure.must(
@@ -215,7 +232,7 @@ pub(super) fn figure_6(name: &str, effort: Effort) -> Figure {
 }
 
 pub(super) fn figure_7(name: &str, effort: Effort) -> Figure {
-    let runs = Plan::published(effort).run(effort);
+    let runs = published(effort);
     let mut figure = begun(name, "locality beside static subtree's", "", effort);
     runs.draw(&mut figure, locality, Some(Scheme::StaticSubtree));
     let why = "the geometric mean over traces and sizes";
@@ -251,7 +268,7 @@ pub(super) fn figure_7(name: &str, effort: Effort) -> Figure {
 }
 
 pub(super) fn figure_8(name: &str, effort: Effort) -> Figure {
-    let runs = Plan::published(effort).run(effort);
+    let runs = published(effort);
     let mut figure = begun(name, "balance beside hash's, after the last rebalance", "", effort);
     runs.draw(&mut figure, balance, Some(Scheme::Hash));
     let why = "the geometric mean over traces and sizes; loads of the last twentieth of the trace";
@@ -278,7 +295,7 @@ pub(super) fn figure_8(name: &str, effort: Effort) -> Figure {
 }
 
 pub(super) fn figure_10(name: &str, effort: Effort) -> Figure {
-    let runs = Plan::published(effort).run(effort);
+    let runs = published(effort);
     let mut figure = begun(name, "entries moved by a rebalance", "% of all", effort);
     runs.draw(&mut figure, moved, None);
     let shares = |scheme: Scheme, trace: &str, of: fn(f64, f64) -> f64| {
