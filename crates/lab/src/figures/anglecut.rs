@@ -6,10 +6,13 @@ use super::effort::Effort;
 use crate::figure::Figure;
 use crate::generate::{Options, Tree, Workload, read_tree};
 use crate::parallel::each;
+use crate::placed::Placed;
 use crate::replay::{Below, Candidate, Job, Outcome, Recorded, Recorder, place};
 use crate::statistics::{Interval, mean};
 use crate::trace::Kind;
-use bearing_placement::{Parameters, Scheme};
+use bearing_placement::partition::build;
+use bearing_placement::{Parameters, PartitionKind, Rings, Scheme, Seating};
+use bearing_types::ServerId;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -255,6 +258,14 @@ pub(super) fn figure_7(name: &str, effort: Effort) -> Figure {
             figure.see(format!("{scheme} beside {other}"), ratio, &format!("{least:.2} at the least"));
         }
     }
+    for trace in TRACES {
+        let (rings, lost) = rings(&recorded(trace, options(trace, effort)));
+        figure.see(
+            format!("rings that names of equal angle need on {trace}"),
+            f64::from(rings),
+            &format!("a tag has room for 128; {lost} names found none"),
+        );
+    }
     let static_least = SCHEMES
         .into_iter()
         .filter(|scheme| *scheme != Scheme::StaticSubtree)
@@ -265,6 +276,16 @@ pub(super) fn figure_7(name: &str, effort: Effort) -> Figure {
         figure.must(claim, least, 1.0..=f64::MAX, &format!("beside {scheme}"));
     }
     figure
+}
+
+/// Section 4.3: names of equal angle lie on different rings. How many there are, and how many names find none.
+fn rings(recorded: &Recorded) -> (u32, usize) {
+    let servers = [ServerId(1)];
+    let mut alone = build(PartitionKind::Even, &servers, &Parameters::default()).expect("one server is enough");
+    let placed = Placed::new(&recorded.namespace, Seating::SiblingRank, alone.as_mut(), 0);
+    let mut rings = Rings::default();
+    let lost = placed.positions().iter().filter(|angle| rings.insert(**angle).is_none()).count();
+    (rings.count(), lost)
 }
 
 pub(super) fn figure_8(name: &str, effort: Effort) -> Figure {
