@@ -281,7 +281,8 @@ pub(super) fn figure_7(name: &str, effort: Effort) -> Figure {
 /// Section 4.3: names of equal angle lie on different rings. How many there are, and how many names find none.
 fn rings(recorded: &Recorded) -> (u32, usize) {
     let servers = [ServerId(1)];
-    let mut alone = build(PartitionKind::Even, &servers, &Parameters::default()).expect("one server is enough");
+    let mut alone =
+        build(PartitionKind::Even, &servers, &Parameters::default()).expect("one server is enough");
     let placed = Placed::new(&recorded.namespace, Seating::SiblingRank, alone.as_mut(), 0);
     let mut rings = Rings::default();
     let lost = placed.positions().iter().filter(|angle| rings.insert(**angle).is_none()).count();

@@ -1,6 +1,7 @@
 //! The figures that can be drawn.
 
 mod anglecut;
+mod churn;
 mod draw;
 mod effort;
 mod ghba;
@@ -128,6 +129,12 @@ pub const FIGURES: &[Known] = &[
     Known { name: "metaflow-13", about: "throughput by servers and ratios", draw: metaflow::figure_13 },
     Known { name: "metaflow-15", about: "latency beside hash-based mapping", draw: metaflow::figure_15 },
     Known { name: "metaflow-17", about: "flow entries of switches", draw: metaflow::figure_17 },
+    Known {
+        name: "churn-join",
+        about: "beyond the papers: what a server that joins costs",
+        draw: churn::join,
+    },
+    Known { name: "churn-failure", about: "the same of one that fails", draw: churn::failure },
     Known { name: "rdht-4", about: "latency by clients and servers, without LC-RIC", draw: rdht::figure_4 },
     Known { name: "rdht-5", about: "the same with LC-RIC", draw: rdht::figure_5 },
     Known { name: "rdht-6", about: "writes with a copy on the successor", draw: rdht::figure_6 },

@@ -70,8 +70,9 @@ pub(super) fn routes(
         matches!(kind, LookupKind::Fingers | LookupKind::CachedFingers | LookupKind::RebuildingFingers);
     let lookup =
         if is_finger && !of_ring { lookup.with_points(Points::of(partition.arcs())) } else { lookup };
-    // Who owns by points of a ring has no tablets: fingers and the ring itself decide.
-    let arcs = match is_finger {
+    // Who owns by points of a ring has no tablets: fingers and the ring itself decide. Clients that compute
+    // know exact arcs.
+    let arcs = match is_finger || kind == LookupKind::Computed {
         true => partition.arcs().clone(),
         false => partition.arcs().rounded(TOLERANCE),
     };
