@@ -86,7 +86,13 @@ fn figure(name: &str, effort: Effort, change: Change) -> Figure {
     let largest = sizes[last];
     for (name, _) in LINES {
         let value = figure.y(name, last);
-        figure.see(format!("{name} with {largest} servers"), value, "beyond what they send at rest");
+        let why = match (name, change) {
+            ("chord", Change::Failure) => {
+                "neighbours only: others find out when a query meets the failed server"
+            }
+            _ => "beyond what they send at rest",
+        };
+        figure.see(format!("{name} with {largest} servers"), value, why);
     }
     let entries = figure.y("in-network, flow entries", last);
     figure.see(
