@@ -402,8 +402,8 @@ pub fn figure_15(name: &str, effort: Effort) -> Figure {
 fn claim_latencies(figure: &mut Figure, equal: &dyn Fn(Case, f64) -> Vec<f64>) {
     let at_1 = [
         (METAFLOW, 1.4, "an agent of 15 % of the processor adds 0.18 of a storage operation, and no more"),
-        (CHORD, 7.0, ""),
-        (ONE_HOP, 2.0, ""),
+        (CHORD, 7.0, "an operation is passed on half of log2 N times, 3.3 at 100 servers and 5.5 at 2,000"),
+        (ONE_HOP, 2.0, "one lookup more, of the cost of a storage operation"),
     ];
     for (case, printed, why) in at_1 {
         figure.claim(
@@ -429,7 +429,7 @@ fn claim_latencies(figure: &mut Figure, equal: &dyn Fn(Case, f64) -> Vec<f64>) {
             printed,
             least(between(case)),
             printed..=f64::INFINITY,
-            "",
+            "what does not touch the store goes first here; in the order of arrival lookups wait behind storage",
         );
     }
 }
