@@ -29,6 +29,8 @@ const CLIENTS_MAX: usize = 500;
 const TOLERANCE: f64 = 0.1;
 /// What a query takes on its way, once. Nothing depends on it.
 const LATENCY: Duration = Duration::from_micros(100);
+/// Nothing happens to the neighbours of a ring here, so they ask for each other seldom.
+const PING: Duration = Duration::from_secs(1);
 /// Longer no query takes; one that does is an error of ours.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -68,8 +70,12 @@ pub(super) fn routes(
     let of_ring = candidate.parts.partition == PartitionKind::Ring;
     let is_finger =
         matches!(kind, LookupKind::Fingers | LookupKind::CachedFingers | LookupKind::RebuildingFingers);
-    let lookup =
-        if is_finger && !of_ring { lookup.with_points(Points::of(partition.arcs())) } else { lookup };
+    let lookup = match (is_finger, of_ring) {
+        (true, true) => lookup.with_pings(PING, 3 * PING),
+        (true, false) => lookup.with_points(Points::of(partition.arcs())).with_pings(PING, 3 * PING),
+        (false, _) => Ok(lookup),
+    };
+    let lookup = lookup.map_err(|error| error.to_string())?;
     // Who owns by points of a ring has no tablets: fingers and the ring itself decide. Clients that compute
     // know exact arcs.
     let arcs = match is_finger || kind == LookupKind::Computed {
