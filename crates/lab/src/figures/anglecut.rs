@@ -285,7 +285,8 @@ pub(super) fn figure_7(name: &str, effort: Effort) -> Figure {
     figure
 }
 
-/// Section 4.3: names of equal angle lie on different rings. How many there are, and how many names find none.
+/// Section 4.3: names of equal angle lie on different rings. How many there are, and how many names find
+/// none.
 fn rings(recorded: &Recorded) -> (u32, usize) {
     let servers = [ServerId(1)];
     let mut alone =
