@@ -106,7 +106,7 @@ pub fn generate(flags: &GenerateFlags) -> Result<()> {
     };
     let events = workload.generate(options)?;
     match write(events, flags.out.as_deref()) {
-        // Whoever reads has seen enough.
+        // The reader has seen enough.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.with_context(|| match &flags.out {
             Some(path) => format!("write {}", path.display()),

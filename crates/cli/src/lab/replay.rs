@@ -72,7 +72,8 @@ struct Identity {
     trace: String,
     digest: String,
     operations: usize,
-    commit: String,
+    /// A digest of the program itself: its source may lie anywhere, or nowhere.
+    program: String,
 }
 
 /// Runs `lab replay`.
@@ -86,7 +87,7 @@ pub fn run(flags: &ReplayFlags) -> Result<()> {
         trace: flags.trace.display().to_string(),
         digest: format!("{:016x}", recorded.digest),
         operations: recorded.operations.len(),
-        commit: commit(),
+        program: program()?,
     };
     agree(&flags.out.join("replay.json"), &identity)?;
     let jobs = jobs(flags, &candidates);
@@ -157,8 +158,8 @@ fn agree(path: &Path, identity: &Identity) -> Result<()> {
     if let Ok(text) = std::fs::read_to_string(path) {
         let known: Identity = serde_json::from_str(&text)
             .with_context(|| format!("{} is not of a replay; give another directory", path.display()))?;
-        if (&known.digest, &known.commit, known.version)
-            != (&identity.digest, &identity.commit, identity.version)
+        if (&known.digest, &known.program, known.version)
+            != (&identity.digest, &identity.program, identity.version)
         {
             bail!(
                 "{} has results of {} ({} operations, program {}), this is {} ({} operations, program {}); give \
@@ -166,15 +167,22 @@ fn agree(path: &Path, identity: &Identity) -> Result<()> {
                 path.parent().unwrap_or(path).display(),
                 known.trace,
                 known.operations,
-                known.commit,
+                known.program,
                 identity.trace,
                 identity.operations,
-                identity.commit
+                identity.program
             );
         }
         return Ok(());
     }
     put(path, &serde_json::to_string_pretty(identity)?)
+}
+
+/// Which program this is: results of another one are not taken for its own.
+pub(super) fn program() -> Result<String> {
+    let path = std::env::current_exe().context("find the program")?;
+    let bytes = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+    Ok(blake3::hash(&bytes).to_hex()[..16].to_owned())
 }
 
 /// Written whole, or not at all.
@@ -240,7 +248,7 @@ fn write(
     let mut sentences = conclusions(&runs);
     sentences.extend(failed.iter().cloned());
     let mut figures = figures(&runs);
-    figures.iter_mut().for_each(|figure| figure.commit.clone_from(&identity.commit));
+    figures.iter_mut().for_each(|figure| figure.commit = commit());
     for figure in &figures {
         put(&flags.out.join(csv_name(figure)), &csv_of(figure))?;
         put(&flags.out.join(json_name(figure)), &serde_json::to_string_pretty(figure)?)?;
@@ -305,7 +313,7 @@ fn page(identity: &Identity, recorded: &Recorded, sentences: &[String], figures:
                 row("names", recorded.namespace.count().to_string()),
                 row("its last twentieth begins after", format!("{seconds:.0} s")),
                 row("digest", identity.digest.clone()),
-                row("program", identity.commit.clone()),
+                row("program", identity.program.clone()),
             ],
         }],
     };

@@ -1,6 +1,6 @@
 //! `lab report`: all figures, as one page. Those that are drawn already are not drawn again.
 
-use super::replay::put;
+use super::replay::{program, put};
 use crate::bench::commit;
 use crate::voice::say;
 use anyhow::{Context, Result};
@@ -42,11 +42,21 @@ pub fn run(flags: &ReportFlags) -> Result<()> {
     std::fs::create_dir_all(&flags.out).with_context(|| format!("create {}", flags.out.display()))?;
     let bar = ProgressBar::new(FIGURES.len() as u64);
     bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} figures, {elapsed}  {msg}")?);
+    let mark = flags.out.join("program");
+    let program = program()?;
+    let is_own = std::fs::read_to_string(&mark).is_ok_and(|text| text == program);
+    if !is_own {
+        // Before the mark says otherwise, so that a report that is stopped takes none of another program's.
+        for known in FIGURES {
+            let _ = std::fs::remove_file(flags.out.join(format!("{}.json", known.name)));
+        }
+        put(&mark, &program)?;
+    }
     let mut drawn = Vec::new();
     for known in FIGURES {
         bar.set_message(known.name);
         bar.tick();
-        drawn.push((known, figure(flags, known)?));
+        drawn.push((known, figure(flags, known, is_own)?));
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -74,11 +84,12 @@ pub fn run(flags: &ReportFlags) -> Result<()> {
 }
 
 /// From the directory, if it is there and of the same effort; or drawn, and kept there.
-fn figure(flags: &ReportFlags, known: &Known) -> Result<Figure> {
+fn figure(flags: &ReportFlags, known: &Known, is_own: bool) -> Result<Figure> {
     // A quick one is another figure, so it has another mark beside the program's.
     let state = if flags.quick { format!("{} (quick)", commit()) } else { commit() };
     let kept = std::fs::read_to_string(flags.out.join(format!("{}.json", known.name))).ok();
     if let Some(kept) = kept.and_then(|text| serde_json::from_str::<Figure>(&text).ok())
+        && is_own
         && kept.commit == state
         && kept.seed == flags.seed
     {

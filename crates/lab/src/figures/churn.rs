@@ -33,7 +33,7 @@ enum Change {
     Failure,
 }
 
-/// Who is told how.
+/// Schemes by how the change becomes known.
 const LINES: [(&str, Scheme); 5] = [
     ("chord", Scheme::Chord),
     ("rdht-mdsc", Scheme::RdhtMdsc),

@@ -286,10 +286,10 @@ fn reconstruction(servers: u32, storage: Duration, order: Order, seed: u64) -> O
             (false, false) => {
                 is_gone = true;
                 world.vanish(failed);
-                let heir = arcs.successors(arc_of(&arcs, failed), 2).get(1).copied()?;
+                let next = arcs.successors(arc_of(&arcs, failed), 2).get(1).copied()?;
                 let starts: Vec<(Position, ServerId)> = arcs
                     .iter()
-                    .map(|(first, _, owner)| (first, if owner == failed { heir } else { owner }))
+                    .map(|(first, _, owner)| (first, if owner == failed { next } else { owner }))
                     .collect();
                 let after = Arcs::new(starts).ok()?;
                 world.set_truth(Box::new(move |target| Some(after.owner(target.position))));
