@@ -3,7 +3,6 @@
 use super::*;
 use bearing_lookup::world::Order;
 use bearing_placement::{Parameters, Scheme};
-use proptest::prelude::*;
 
 const WATCH: Watch = Watch { settle: 100, measure: 200 };
 
@@ -22,29 +21,30 @@ fn setup(scheme: Scheme, servers: u32, ratio: f64, division: Division) -> Setup 
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
-
-    /// Pollaczek and Khinchine for services that all take the same: a wait of rho / (2 (1 - rho)) services.
-    #[test]
-    fn one_server_alone_waits_as_m_d_1_says(load in 0.1f64..0.8, seed in 0u64..1000) {
+/// Pollaczek and Khinchine for services that all take the same: a wait of rho / (2 (1 - rho)) services. Seeds
+/// are written down, not drawn: a mean over a sample is off by more than any bound once in so many seeds.
+#[test]
+fn one_server_alone_waits_as_m_d_1_says() {
+    for (load, seed) in [(0.1, 1), (0.3, 2), (0.5, 3), (0.65, 4), (0.8, 5)] {
         let setup = Setup { seed, ..setup(Scheme::Hash, 1, 1.0, Division::EqualArcs) };
         let storage = Costs::STORAGE.as_secs_f64();
-        let watch = Watch { settle: 200, measure: 20_000 };
+        let watch = Watch { settle: 200, measure: 100_000 };
         let seen = latency(&setup, load / storage, watch).unwrap().mean / storage;
         let expected = 1.0 + load / (2.0 * (1.0 - load));
         // On the wire it takes some microseconds more.
-        prop_assert!((seen / expected - 1.0).abs() < 0.08, "{seen} instead of {expected} at {load}");
+        assert!((seen / expected - 1.0).abs() < 0.05, "{seen} instead of {expected} at {load}");
     }
+}
 
-    /// The order of work changes how long operations wait, not how much there is to do.
-    #[test]
-    fn what_is_done_first_does_not_change_the_capacity(ratio in 0.5f64..4.0, seed in 0u64..1000) {
+/// The order of work changes how long operations wait, not how much there is to do.
+#[test]
+fn what_is_done_first_does_not_change_the_capacity() {
+    for (ratio, seed) in [(0.5, 1), (1.0, 2), (2.0, 3), (4.0, 4)] {
         let base = Setup { seed, ..setup(Scheme::OneHop, 8, ratio, Division::EqualArcs) };
         let long = Watch { settle: 100, measure: 1000 };
         let of = |order| capacity(&Setup { order, ..base.clone() }, long).unwrap().rates.per_second;
         let (arrival, last) = (of(Order::Arrival), of(Order::StoreLast));
-        prop_assert!((arrival / last - 1.0).abs() < 0.05, "{arrival} and {last}");
+        assert!((arrival / last - 1.0).abs() < 0.05, "{arrival} and {last}");
     }
 }
 
