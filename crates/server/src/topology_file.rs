@@ -11,17 +11,22 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::Duration;
 use toml::Spanned;
 
 /// The version of the format.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Since then hosts have addresses.
 const WITH_ADDRESSES: u32 = 2;
+/// Since then links have latencies.
+const WITH_LATENCIES: u32 = 3;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TopologyFile {
     version: Spanned<u32>,
+    /// Of links that have no other one.
+    latency: Option<Spanned<Latency>>,
     shape: Option<Spanned<ShapeTable>>,
     #[serde(default)]
     switch: Vec<Spanned<Named>>,
@@ -51,6 +56,7 @@ struct Named {
 struct LinkTable {
     between: [String; 2],
     capacity: Capacity,
+    latency: Option<Spanned<Latency>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -130,6 +136,36 @@ impl<'de> Deserialize<'de> for Capacity {
     }
 }
 
+/// How long a bit takes from one end of a link to the other, written as `"500 ns"`.
+#[derive(Clone, Copy, Debug)]
+struct Latency(Duration);
+
+impl<'de> Deserialize<'de> for Latency {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Latency, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        duration(&text).map(Latency).ok_or_else(|| {
+            D::Error::invalid_value(
+                Unexpected::Str(&text),
+                &"a number and a unit of ns, us, ms or s, at most 10 s, such as \"500 ns\"",
+            )
+        })
+    }
+}
+
+fn duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic())?);
+    let nanoseconds = match unit {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return None,
+    };
+    let latency = number.trim().parse::<f64>().ok()? * nanoseconds;
+    (0.0..=1e10).contains(&latency).then(|| Duration::from_nanos(latency.round() as u64))
+}
+
 fn bits(text: &str) -> Option<u64> {
     let text = text.trim();
     let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic())?);
@@ -144,14 +180,28 @@ fn bits(text: &str) -> Option<u64> {
     (0.0..=1e18).contains(&bits).then_some(bits.round() as u64)
 }
 
+/// What a file says.
+struct Read {
+    topology: Topology,
+    network: Network,
+    /// By link.
+    latencies: Vec<Option<Duration>>,
+}
+
 /// Reads a topology. What is wrong is told with its line.
 pub fn read(path: &Path) -> Result<Topology, StartError> {
-    Ok(parse(path, &text_of(path)?)?.0)
+    Ok(parse(path, &text_of(path)?)?.topology)
+}
+
+/// Reads a topology with the latencies of its links, as far as these are given.
+pub fn read_with_latencies(path: &Path) -> Result<(Topology, Vec<Option<Duration>>), StartError> {
+    let read = parse(path, &text_of(path)?)?;
+    Ok((read.topology, read.latencies))
 }
 
 /// Reads a network, whose hosts have addresses: at least one of them.
 pub fn read_network(path: &Path) -> Result<Network, StartError> {
-    let (_, network) = parse(path, &text_of(path)?)?;
+    let network = parse(path, &text_of(path)?)?.network;
     if network.addresses.is_empty() {
         let complaint = "no host has an address, so nobody is known in it; say version = 2 and, for each host, [[addresses]] \
                          host = \"NAME\", ip = [\"10.0.0.1\"]";
@@ -165,7 +215,7 @@ fn text_of(path: &Path) -> Result<String, StartError> {
 }
 
 /// Parses text as if it were the content of `path`.
-fn parse(path: &Path, text: &str) -> Result<(Topology, Network), StartError> {
+fn parse(path: &Path, text: &str) -> Result<Read, StartError> {
     // A file of a later version may have what is unknown here: so its version is looked at first.
     let at = |offset: usize, complaint: String| StartError::Config {
         file: path.to_owned(),
@@ -205,7 +255,23 @@ fn parse(path: &Path, text: &str) -> Result<(Topology, Network), StartError> {
         None => drawn(&file).map_err(|(offset, complaint)| at(offset, complaint))?,
     };
     let addresses = addresses_of(&file, &topology).map_err(|(offset, complaint)| at(offset, complaint))?;
-    Ok((topology, Network { described, addresses }))
+    let latencies = latencies_of(&file, &topology).map_err(|(offset, complaint)| at(offset, complaint))?;
+    Ok(Read { topology, network: Network { described, addresses }, latencies })
+}
+
+/// By link: how long a bit takes, if that is given.
+fn latencies_of(file: &TopologyFile, topology: &Topology) -> Result<Vec<Option<Duration>>, (usize, String)> {
+    let own = file.link.iter().map(|table| table.get_ref().latency.as_ref());
+    let given = own.clone().flatten().chain(&file.latency).next();
+    if let Some(latency) = given.filter(|_| *file.version.get_ref() < WITH_LATENCIES) {
+        let complaint =
+            format!("latencies are known since version {WITH_LATENCIES}; say version = {VERSION}");
+        return Err((latency.span().start, complaint));
+    }
+    let all = file.latency.as_ref();
+    let own = own.chain(std::iter::repeat(None));
+    let of = own.map(|own| own.or(all).map(|latency| latency.get_ref().0));
+    Ok(of.take(topology.links().len()).collect())
 }
 
 /// By address: the name of its host.
@@ -242,7 +308,7 @@ fn drawn(file: &TopologyFile) -> Result<(Topology, Description), (usize, String)
         tables.iter().map(|table| table.get_ref().name.clone()).collect::<Vec<_>>()
     };
     let link = |table: &Spanned<LinkTable>| {
-        let LinkTable { between: [one, other], capacity } = table.get_ref();
+        let LinkTable { between: [one, other], capacity, .. } = table.get_ref();
         (one.clone(), other.clone(), Rate::bits(capacity.0))
     };
     let described = Description {
@@ -284,7 +350,7 @@ capacity = "2.5 Gb/s"
 "#;
 
     fn parsed(text: &str) -> Result<Topology, String> {
-        parse(Path::new("net.toml"), text).map(|(topology, _)| topology).map_err(|error| error.to_string())
+        parse(Path::new("net.toml"), text).map(|read| read.topology).map_err(|error| error.to_string())
     }
 
     fn refused(text: &str) -> String {
@@ -335,7 +401,7 @@ capacity = "2.5 Gb/s"
         let with = |version: u32, tables: &str| {
             let text = format!("{}{tables}", DRAWN.replace("version = 1", &format!("version = {version}")));
             parse(Path::new("net.toml"), &text)
-                .map(|(_, network)| network.addresses)
+                .map(|read| read.network.addresses)
                 .map_err(|error| error.to_string())
         };
         let (a, b) = (
@@ -356,11 +422,35 @@ capacity = "2.5 Gb/s"
     }
 
     #[test]
+    fn links_have_latencies_their_own_or_that_of_all() {
+        let with = |version: u32, head: &str, tail: &str| {
+            let text = DRAWN.replace("version = 1\n", &format!("version = {version}\n{head}\n"));
+            let text = text.replace("\"2.5 Gb/s\"", &format!("\"2.5 Gb/s\"\n{tail}"));
+            let read = parse(Path::new("net.toml"), &text).map_err(|error| error.to_string())?;
+            Ok::<_, String>(read.latencies)
+        };
+        let micros = |time| Some(Duration::from_micros(time));
+        assert_eq!(with(3, "", "").unwrap(), [None, None]);
+        assert_eq!(with(3, "latency = \"2 us\"", "").unwrap(), [micros(2); 2]);
+        let own = "latency = \"1.5 ms\"";
+        assert_eq!(with(3, "latency = \"2 us\"", own).unwrap(), [micros(2), micros(1500)]);
+        assert_eq!(with(3, "", own).unwrap(), [None, micros(1500)]);
+        let shape = "version = 3\nlatency = \"1 us\"\n[shape]\nkind = \"two-tier\"\nedges = 2\nhosts = 2";
+        assert_eq!(parse(Path::new("net.toml"), shape).unwrap().latencies, [micros(1); 6]);
+        let early = with(2, "latency = \"2 us\"", "").unwrap_err();
+        assert!(early.starts_with("net.toml:2: latencies are known since version 3"), "{early}");
+        for wrong in ["2 hours", "-1 us", "us", "11 s", "NaN us"] {
+            let error = with(3, &format!("latency = \"{wrong}\""), "").unwrap_err();
+            assert!(error.starts_with("net.toml:2: ") && error.contains("such as \"500 ns\""), "{error}");
+        }
+    }
+
+    #[test]
     fn a_newer_version_is_refused_before_its_content() {
-        let newer = refused("# of tomorrow\nversion = 3\n[[router]]\nname = \"r\"\n");
+        let newer = refused("# of tomorrow\nversion = 4\n[[router]]\nname = \"r\"\n");
         assert_eq!(
             newer,
-            "net.toml:2: the file has version 3, this program knows versions up to 2; use a newer one"
+            "net.toml:2: the file has version 4, this program knows versions up to 3; use a newer one"
         );
         assert!(refused("[[host]]\nname = \"a\"\n").contains("version"));
         assert!(refused("version = 0\n").contains("no version 0"));
