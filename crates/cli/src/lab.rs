@@ -1,6 +1,8 @@
 //! `lab`: published figures drawn anew, traces replayed, topologies looked at.
 
+mod calibrate;
 mod generate;
+mod queues;
 mod replay;
 mod report;
 mod trace;
@@ -30,6 +32,10 @@ pub enum LabCommand {
     /// Read or make traces of what programs asked of a filesystem
     #[command(subcommand)]
     Trace(trace::TraceCommand),
+    /// What clusters of many servers can do, and what lookups, imbalance and idle servers take of it
+    Queues(queues::QueuesFlags),
+    /// Measure what work costs the servers of this program on this machine, for `queues` and `report`
+    Calibrate(calibrate::CalibrateFlags),
     /// Look at a topology file, or draw a picture of it
     Topology(TopologyFlags),
 }
@@ -93,6 +99,8 @@ pub fn run(command: &LabCommand) -> Result<()> {
         LabCommand::Report(flags) => report::run(flags),
         LabCommand::Replay(flags) => replay::run(flags),
         LabCommand::Trace(command) => trace::run(command),
+        LabCommand::Queues(flags) => queues::run(flags),
+        LabCommand::Calibrate(flags) => calibrate::run(flags),
         LabCommand::Topology(flags) => topology(flags),
     }
 }
@@ -164,7 +172,7 @@ fn show(figure: &Figure) -> Result<()> {
     for (index, seen) in figure.ours.iter().enumerate() {
         let published = figure.published.get(index);
         let value = published.map_or(String::new(), |claim| rounded(claim.value));
-        let holds = match (published.is_some(), seen.holds) {
+        let holds = match (published.is_some() || seen.must, seen.holds) {
             (false, _) => "",
             (true, true) => "yes",
             (true, false) => "no",

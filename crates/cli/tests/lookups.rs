@@ -82,3 +82,40 @@ fn requests_are_passed_on(name: &str, lookup: &str) {
     assert!(missing.contains("/nowhere"), "{missing}");
     bearing(&["umount", mnt.to_str().unwrap()]).ok();
 }
+
+/// How precise it is depends on the machine and is said in the file; that it is of live servers is seen here.
+#[test]
+fn what_work_costs_live_servers_is_measured_and_used_by_queues() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let file = path("calibration.json");
+    let shown = bearing(&["lab", "calibrate", "--rounds", "1", "--out", &file]).ok();
+    assert!(shown.contains("to pass a request on") && shown.contains("judged by"), "{shown}");
+    let found: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let storage = found["coefficients"]["storage"].as_f64().unwrap();
+    assert!(storage > 0.5 && storage < 10_000.0, "{found}");
+
+    let queues = |more: &[&str]| {
+        let base = ["lab", "queues", "--schemes", "hash,one-hop", "--servers", "5", "--clients", "20"];
+        bearing(&[&base, more].concat())
+    };
+    let said: serde_json::Value =
+        serde_json::from_str(&queues(&["--calibration", &file, "--json"]).ok()).unwrap();
+    assert_eq!(said["mode"], "calibrated");
+    assert!(said["error"].as_str().unwrap().contains("throughput is off by"), "{said}");
+    let rate = |run: usize| said["runs"][run]["per_second"].as_f64().unwrap();
+    let ideal = 5e6 / storage;
+    // Hash on equal arcs, and one-hop on the same: four of five requests are passed on.
+    assert!(rate(1) < ideal && rate(3) < rate(1) && rate(3) > 0.1 * ideal, "{said}");
+
+    let network = path("network.toml");
+    fs::write(
+        &network,
+        "version = 3\nlatency = \"1 ms\"\n[shape]\nkind = \"two-tier\"\nedges = 2\nhosts = 3\n",
+    )
+    .unwrap();
+    let small = queues(&["--topology", &network]).ok();
+    assert!(small.contains("the topology has 6 hosts, servers and a client need 7"), "{small}");
+    let wrong = queues(&["--ratio=0"]).refused(2);
+    assert!(wrong.contains("--ratio may not be 0"), "{wrong}");
+}

@@ -1,5 +1,6 @@
 //! What a figure is made of.
 
+use crate::queues::Mode;
 use serde::{Deserialize, Serialize};
 
 /// A figure of a paper, drawn anew.
@@ -23,9 +24,21 @@ pub struct Figure {
     pub seed: u64,
     /// The state of the sources, as far as that is known.
     pub commit: String,
+    /// Where the costs of work come from, if work costs anything in it: the same for all of its lines. Not
+    /// written: the name of a figure and what it stands on say it.
+    #[serde(skip)]
+    pub costs: Option<Mode>,
 }
 
 impl Figure {
+    /// One more line, of clusters whose work costs something. Lines of two modes say different things, so
+    /// they never share a figure: that panics.
+    pub fn costly(&mut self, mode: Mode, series: Series) {
+        let of = *self.costs.get_or_insert(mode);
+        assert_eq!(of, mode, "{}: {} has costs of another mode", self.figure, series.scheme);
+        self.series.push(series);
+    }
+
     /// What is published and has a place in the chart.
     pub fn marks(&self) -> impl Iterator<Item = &Mark> {
         self.published.iter().filter_map(|claim| claim.mark.as_ref())
@@ -75,10 +88,13 @@ pub struct Seen {
     pub claim: String,
     /// The number here.
     pub value: f64,
-    /// Whether the claim holds here. Of what neither the paper nor the design's claims speak of: always true.
+    /// Whether the claim holds here. Always true of what neither a paper nor that list speaks of.
     pub holds: bool,
     /// Why not, or what is to be known of it.
     pub why: String,
+    /// Whether it is on the list of claims that must hold, though no paper says it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub must: bool,
 }
 
 #[cfg(test)]
@@ -95,5 +111,17 @@ mod tests {
             written(claim(Some(mark))),
             r#"{"claim":"twice","value":2.0,"mark":{"scheme":"chord","y":7.0}}"#
         );
+    }
+
+    #[test]
+    #[should_panic(expected = "two has costs of another mode")]
+    fn lines_of_two_modes_share_no_figure() {
+        let line = |scheme: &str| Series { scheme: scheme.to_owned(), points: Vec::new(), half: Vec::new() };
+        let empty = r#"{"figure": "f", "x": "", "y": "", "unit": "", "series": [], "published": [],
+            "ours": [], "seed": 1, "commit": ""}"#;
+        let mut figure: Figure = serde_json::from_str(empty).unwrap();
+        figure.costly(Mode::Calibrated, line("one"));
+        assert_eq!(figure.series.len(), 1);
+        figure.costly(Mode::PaperRatios, line("two"));
     }
 }

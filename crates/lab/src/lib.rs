@@ -4,6 +4,7 @@
 //! same numbers on every machine. Charts and reports are values too: this crate must not know who asks for
 //! them or where they are kept.
 
+mod candidate;
 pub mod chart;
 pub mod figure;
 mod figures;
@@ -20,5 +21,6 @@ pub mod scores;
 mod statistics;
 pub mod trace;
 
-pub use figures::{FIGURES, Known, WAITING, Waiting};
+pub use candidate::Candidate;
+pub use figures::{CALIBRATED, FIGURES, Known, WAITING, Waiting, calibrated, calibrated_basis};
 pub use statistics::{Interval, mean, percentile};

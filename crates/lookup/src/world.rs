@@ -2,18 +2,19 @@
 //! the lab drive them with.
 //!
 //! Invariants: one seed and one order of calls give one run; a server that vanished answers nothing, and
-//! whoever sends to it learns that it cannot be reached; only the truth decides whether a server that wants
+//! a sender learns that it cannot be reached; only the truth decides whether a server that wants
 //! to serve a query may. Work takes no time and every way is equally long, unless somebody says otherwise
 //! ([`World::set_work`], [`World::set_ways`]). Clients have all the processors they need.
 
 mod hosts;
 
-pub use hosts::{Done, Order, Work};
+pub use hosts::{AT_ONCE, Done, Order, Work};
 
 use crate::machine::{Command, Event, Machine};
 use crate::query::{FileKey, LookupError, Query, QueryId, Target};
+use bearing_placement::Draws;
 use bearing_types::{Mono, Position, ServerId};
-use hosts::{Begun, Held, Job, Kind, Processor};
+use hosts::{Begun, Decided, Held, Job, Kind, Processor};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
@@ -47,7 +48,10 @@ pub struct World<S = Box<dyn Machine>> {
     copies: Copies,
     serial: u64,
     queue: BinaryHeap<Reverse<Due>>,
+    /// By host.
     processors: BTreeMap<ServerId, Processor>,
+    /// Hosts of servers that share one. Others have their own.
+    hosts: BTreeMap<ServerId, ServerId>,
     servers: BTreeMap<ServerId, S>,
     clients: Vec<Box<dyn Machine>>,
     wakes: BTreeMap<ServerId, Mono>,
@@ -66,6 +70,9 @@ pub struct World<S = Box<dyn Machine>> {
     /// Of 1,000 messages between servers so many are lost.
     loss_per_mille: u64,
     draws: u64,
+    /// How much turns differ in how long they take, and where draws of that go on.
+    spread: f64,
+    turn_draws: Draws,
 }
 
 /// Who sends or is sent something.
@@ -127,6 +134,7 @@ impl<S: Machine> World<S> {
             serial: 0,
             queue: BinaryHeap::new(),
             processors: BTreeMap::new(),
+            hosts: BTreeMap::new(),
             servers: BTreeMap::new(),
             clients: Vec::new(),
             wakes: BTreeMap::new(),
@@ -141,6 +149,8 @@ impl<S: Machine> World<S> {
             missed: 0,
             loss_per_mille: 0,
             draws: 0,
+            spread: 0.0,
+            turn_draws: Draws(0),
         }
     }
 
@@ -159,6 +169,12 @@ impl<S: Machine> World<S> {
         (self.work, self.order) = (work, order);
     }
 
+    /// From now on turns take longer or shorter, by a factor whose logarithm has this standard deviation and
+    /// whose mean is 1.
+    pub fn set_spread(&mut self, spread: f64, seed: u64) {
+        (self.spread, self.turn_draws) = (spread, Draws(seed));
+    }
+
     /// From now on what is sent takes so long.
     pub fn set_ways(&mut self, ways: Ways) {
         self.ways = ways;
@@ -169,13 +185,28 @@ impl<S: Machine> World<S> {
         self.copies = copies;
     }
 
-    /// What a server's processor has done so far.
+    /// From now on a server is on the host of another one. To be said before anything is sent.
+    pub fn share_host(&mut self, server: ServerId, with: ServerId) {
+        self.hosts.insert(server, self.host(with));
+    }
+
+    fn host(&self, server: ServerId) -> ServerId {
+        self.hosts.get(&server).copied().unwrap_or(server)
+    }
+
+    fn processor(&mut self, server: ServerId) -> &mut Processor {
+        self.processors.entry(self.host(server)).or_default()
+    }
+
+    /// What the processor of a server's host has done so far.
     pub fn done(&self, server: ServerId) -> Done {
-        self.processors.get(&server).map_or_else(Done::default, |processor| processor.done(self.now))
+        self.processors
+            .get(&self.host(server))
+            .map_or_else(Done::default, |processor| processor.done(self.now))
     }
 
     /// From now on so many of 1,000 messages between servers are lost, drawn from a seed. Queries are not:
-    /// whoever sends them sends them again.
+    /// their senders send them again.
     pub fn lose(&mut self, per_mille: u64, seed: u64) {
         (self.loss_per_mille, self.draws) = (per_mille, seed);
     }
@@ -201,11 +232,12 @@ impl<S: Machine> World<S> {
     pub fn vanish(&mut self, server: ServerId) -> Option<S> {
         self.set_wake(server, None);
         let machine = self.servers.remove(&server);
-        if let Some(processor) = self.processors.get_mut(&server) {
-            let (waiting, queries) = processor.vanish();
+        if let Some(processor) = self.processors.get_mut(&self.host(server)) {
+            let (waiting, queries) = processor.vanish(server);
             waiting.into_iter().for_each(|job| self.answer_for_who_is_gone(server, job));
             let jobs = queries.into_iter().map(|query| Job::Event(Event::Query(query)));
             jobs.for_each(|job| self.answer_for_who_is_gone(server, job));
+            self.go_on(server);
         }
         machine
     }
@@ -375,44 +407,83 @@ impl<S: Machine> World<S> {
             return;
         }
         match self.order {
-            Order::Arrival => self.processors.entry(server).or_default().waiting.push_back(job),
+            Order::Arrival => {
+                let now = self.now;
+                let processor = self.processor(server);
+                processor.waiting.push_back((server, job));
+                let is_asleep = processor.begun.is_none() && processor.idle_since != Some(now);
+                if is_asleep && !self.work.wake.is_zero() {
+                    self.start(server, Held::Turn(Vec::new()), self.work.wake);
+                }
+            }
             Order::StoreLast => {
                 let (held, takes) = self.begin(server, job);
-                self.processors.entry(server).or_default().decide(held, takes, self.now);
+                let now = self.now;
+                self.processor(server).decide((server, held, takes), now);
             }
         }
         self.go_on(server);
     }
 
     fn finish(&mut self, server: ServerId, number: u64) {
-        let processor = self.processors.entry(server).or_default();
-        if let Some(begun) = processor.begun.take_if(|begun| begun.number == number) {
+        let begun = self.processor(server).begun.take_if(|begun| begun.number == number);
+        if let Some(begun) = begun {
             self.follow(server, begun.held);
             self.go_on(server);
         }
     }
 
-    /// An idle processor begins with what comes next. What costs nothing is done at once.
+    /// If the processor of a server's host is idle it begins with what comes next. What costs nothing is done
+    /// at once.
     fn go_on(&mut self, server: ServerId) {
         loop {
-            let processor = self.processors.entry(server).or_default();
+            let processor = self.processor(server);
             if processor.begun.is_some() {
                 return;
             }
-            let next = processor.next_decided().or_else(|| {
-                let job = self.processors.entry(server).or_default().waiting.pop_front()?;
-                Some(self.begin(server, job))
-            });
-            let Some((held, takes)) = next else { return };
+            let next = processor.next_decided().or_else(|| self.take_turn(server));
+            let Some((server, held, takes)) = next else {
+                let now = self.now;
+                self.processor(server).idle_since = Some(now);
+                return;
+            };
             if takes.is_zero() {
                 self.follow(server, held);
             } else {
-                let until = self.now.after(takes);
-                let number = self.plan(until, |number| What::Finish(server, number));
-                let begun = Begun { number, held, until };
-                self.processors.entry(server).or_default().begin(begun, self.now);
+                self.start(server, held, takes);
             }
         }
+    }
+
+    fn start(&mut self, server: ServerId, held: Held, takes: Duration) {
+        let (now, until) = (self.now, self.now.after(takes));
+        let number = self.plan(until, |number| What::Finish(server, number));
+        self.processor(server).begin(Begun { number, server, held, until }, now);
+    }
+
+    /// What waits longest at a server's host, or with it all that waits for the same server.
+    fn take_turn(&mut self, server: ServerId) -> Option<Decided> {
+        let turn = self.work.turn;
+        let (server, mut jobs) = self.processor(server).next_waiting(!turn.is_zero())?;
+        if turn.is_zero() {
+            let (held, takes) = self.begin(server, jobs.pop()?);
+            return Some((server, held, takes));
+        }
+        let begun: Vec<(Held, Duration)> = jobs.into_iter().map(|job| self.begin(server, job)).collect();
+        let takes = begun.iter().map(|(_, takes)| *takes).sum::<Duration>();
+        let held = begun.into_iter().map(|(held, _)| held).collect();
+        let takes = (turn + takes).mul_f64(self.luck());
+        Some((server, Held::Turn(held), takes))
+    }
+
+    /// Drawn from a log-normal distribution of mean 1 (Box and Muller).
+    fn luck(&mut self) -> f64 {
+        if self.spread == 0.0 {
+            return 1.0;
+        }
+        let [radius, angle] = [(), ()].map(|()| self.turn_draws.fraction());
+        let normal = (-2.0 * (1.0 - radius).ln()).sqrt() * (std::f64::consts::TAU * angle).cos();
+        (self.spread * normal - self.spread * self.spread / 2.0).exp()
     }
 
     /// What follows from something, and how long it takes until then.
@@ -421,12 +492,13 @@ impl<S: Machine> World<S> {
             Job::Event(event) => {
                 let kind = Kind::of(&event);
                 let commands = self.decide(Party::Server(server), event);
-                let processor = self.processors.entry(server).or_default();
-                let takes = processor.work(&self.work, kind, &commands);
+                let work = self.work;
+                let takes = self.processor(server).work(&work, kind, &commands);
                 (Held::Commands(commands), takes)
             }
             Job::Copy(query, owner) => {
-                let takes = self.processors.entry(server).or_default().copy(&self.work);
+                let work = self.work;
+                let takes = self.processor(server).copy(&work);
                 (Held::Copy(query, owner), takes)
             }
             Job::Copied(query) => (Held::Copied(query), self.work.message),
@@ -443,6 +515,7 @@ impl<S: Machine> World<S> {
                 self.send(Party::Server(server), Party::Server(owner), Job::Copied(query));
             }
             Held::Copied(query) => self.answer(server, query),
+            Held::Turn(taken) => taken.into_iter().for_each(|held| self.follow(server, held)),
         }
     }
 
@@ -541,8 +614,8 @@ impl<S: Machine> World<S> {
                     self.step(party, Event::Checked(query, there));
                 } else {
                     // The processor goes on with it before anything else.
-                    let waiting = &mut self.processors.entry(server).or_default().waiting;
-                    waiting.push_front(Job::Event(Event::Checked(query, there)));
+                    let checked = Job::Event(Event::Checked(query, there));
+                    self.processor(server).waiting.push_front((server, checked));
                 }
             }
         }

@@ -231,6 +231,11 @@ impl Scheme {
 }
 
 impl LookupKind {
+    /// Whether servers stand on a ring and know some of the others.
+    pub fn is_ring(self) -> bool {
+        matches!(self, LookupKind::Fingers | LookupKind::CachedFingers | LookupKind::RebuildingFingers)
+    }
+
     /// All kinds, in the order of help texts.
     pub const ALL: [LookupKind; 13] = [
         LookupKind::ClientMap,

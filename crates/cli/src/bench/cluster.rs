@@ -1,5 +1,5 @@
-//! A cluster of one metadata server for measuring: its coordinator on the client's core, the server alone on
-//! its own.
+//! A cluster for measuring: its coordinator on the client's core, its metadata servers, one or several, alone
+//! on theirs.
 
 use super::machine::{self, CLIENT_CORE, SERVER_CORE};
 use crate::mount_files::open_log;
@@ -18,11 +18,28 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const SERVER: DaemonName = DaemonName { kind: ServerKind::Metadata, number: 1 };
 /// How long a daemon may take to serve, or to stop. A store of millions of entries takes a while to flush.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What runs in the place of the metadata server.
+/// Which metadata servers there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Servers {
+    /// How many.
+    pub count: u32,
+    /// How requests find their owners.
+    pub lookup: LookupKind,
+}
+
+impl Servers {
+    /// One that owns everything.
+    pub const ONE: Servers = Servers { count: 1, lookup: LookupKind::ClientMap };
+
+    fn names(self) -> impl Iterator<Item = DaemonName> {
+        (1..=self.count).map(|number| DaemonName { kind: ServerKind::Metadata, number })
+    }
+}
+
+/// What runs in the place of metadata servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The metadata server.
@@ -34,9 +51,10 @@ pub enum Kind {
 /// See the module.
 pub struct Cluster {
     layout: Layout,
-    address: SocketAddr,
+    names: Vec<DaemonName>,
+    addresses: Vec<SocketAddr>,
     coordinator: Daemon,
-    server: Option<Daemon>,
+    servers: Vec<Daemon>,
 }
 
 /// A child that ends with this value.
@@ -52,16 +70,16 @@ impl Drop for Daemon {
 
 impl Cluster {
     /// Makes a cluster in a directory that has none, and starts its coordinator.
-    pub fn make(directory: &Path) -> Result<Cluster> {
+    pub fn make(directory: &Path, servers: Servers) -> Result<Cluster> {
         let layout = Layout::new(directory);
         let plan = init::Plan {
-            metadata: 1,
+            metadata: servers.count,
             data: 1,
             data_copies: 1,
             metadata_copies: 1,
             tablet_bits: init::TABLET_BITS,
             scheme: Scheme::AnglecutHashed,
-            lookup: LookupKind::ClientMap,
+            lookup: servers.lookup,
             prefix: None,
             host: init::LOOPBACK,
             listen: None,
@@ -69,67 +87,70 @@ impl Cluster {
             etcd: None,
         };
         let made = init::init(&layout, &plan)?;
-        let address = made.address_of(SERVER).context("the cluster lists its server")?;
+        let names: Vec<DaemonName> = servers.names().collect();
+        let addresses: Option<Vec<SocketAddr>> = names.iter().map(|name| made.address_of(*name)).collect();
+        let addresses = addresses.context("the cluster lists its servers")?;
         let arguments = ["daemon", "coordinator"];
         let coordinator = start(&layout, DaemonName::COORDINATOR, &arguments)?;
-        Ok(Cluster { layout, address, coordinator, server: None })
+        Ok(Cluster { layout, names, addresses, coordinator, servers: Vec::new() })
     }
 
-    /// Starts the server on its core and waits until it serves.
+    /// Starts the servers on their core and waits until they serve.
     pub fn start(&mut self, kind: Kind) -> Result<()> {
         let arguments = match kind {
             Kind::Real => ["daemon", "metadata"],
             Kind::Canned => ["bench", "canned"],
         };
         machine::pin(SERVER_CORE)?;
-        let started = start(&self.layout, SERVER, &arguments);
+        let started: Result<Vec<Daemon>> =
+            self.names.iter().map(|name| start(&self.layout, *name, &arguments)).collect();
         machine::pin(CLIENT_CORE)?;
-        self.server = Some(started?);
+        self.servers = started?;
         Ok(())
     }
 
-    /// Stops the server in order; its coordinator goes on.
+    /// Stops the servers in order; their coordinator goes on.
     pub fn stop(&mut self) -> Result<()> {
-        let Some(mut server) = self.server.take() else { return Ok(()) };
-        // SAFETY: kill takes plain numbers, and the process is a child that was not waited for, so its number
-        // is its own.
-        unsafe { libc::kill(server.0.id() as libc::pid_t, libc::SIGTERM) };
-        let mut ended = false;
-        wait_until(Instant::now() + PATIENCE, || {
-            ended = matches!(server.0.try_wait(), Ok(Some(_)));
-            ended
-        });
-        if ended { Ok(()) } else { bail!("the server does not stop; see {}", self.log().display()) }
+        for (name, mut server) in self.names.iter().zip(std::mem::take(&mut self.servers)) {
+            // SAFETY: kill takes plain numbers, and the process is a child that was not waited for, so its
+            // number is its own.
+            unsafe { libc::kill(server.0.id() as libc::pid_t, libc::SIGTERM) };
+            let mut ended = false;
+            wait_until(Instant::now() + PATIENCE, || {
+                ended = matches!(server.0.try_wait(), Ok(Some(_)));
+                ended
+            });
+            if !ended {
+                bail!("{name} does not stop; see {}", self.layout.daemon_log(*name).display());
+            }
+        }
+        Ok(())
     }
 
-    /// Where the server listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// Where the servers listen.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
-    /// The server's process.
-    pub fn server_pid(&self) -> Result<u32> {
-        self.server.as_ref().map(|daemon| daemon.0.id()).context("the server runs")
+    /// The processor time that the servers have used.
+    pub fn processor_time(&self) -> Result<Duration> {
+        self.servers.iter().map(|daemon| machine::processor_time(daemon.0.id())).sum()
     }
 
-    /// The server's directory.
+    /// The first server's directory.
     pub fn server_directory(&self) -> std::path::PathBuf {
-        self.layout.daemon(SERVER)
+        self.layout.daemon(self.names[0])
     }
 
     /// What clients prove.
     pub fn enrolment_key(&self) -> Result<Key> {
         Ok(Key::new(*Secret::read(&self.layout.enrolment_key())?.bytes()))
     }
-
-    fn log(&self) -> std::path::PathBuf {
-        self.layout.daemon_log(SERVER)
-    }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.server = None;
+        self.servers.clear();
         let _ = self.coordinator.0.kill();
     }
 }

@@ -6,6 +6,7 @@ use bearing_env::Clock;
 use bearing_lookup::Located;
 use bearing_proto::client::{Answer, Body, Call, Reply};
 use bearing_types::{Code, Mono, Position, Sequence};
+use bearing_workload::Seeded;
 use hdrhistogram::Histogram;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -61,8 +62,37 @@ pub struct Tally {
     pub retries: u64,
     /// Requests that were sent again for want of an answer.
     pub resent: u64,
-    /// From sending to answer, in microseconds.
+    /// From sending to answer, in nanoseconds.
     pub latency: Histogram<u64>,
+}
+
+impl Tally {
+    fn new() -> Result<Tally> {
+        Ok(Tally {
+            operations: 0,
+            elapsed: Duration::ZERO,
+            replies: 0,
+            datagrams: 0,
+            retries: 0,
+            resent: 0,
+            latency: Histogram::new_with_max(60_000_000_000, 3)?,
+        })
+    }
+}
+
+/// When operations begin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// So many are under way, all the time.
+    Closed {
+        /// How many.
+        in_flight: usize,
+    },
+    /// As they come, with Poisson's gaps; they count from when they should have begun.
+    Open {
+        /// How many in the mean.
+        per_second: f64,
+    },
 }
 
 /// When to stop drawing operations.
@@ -117,15 +147,7 @@ impl<T: Copy> Loop<T> {
             Until::Done => None,
             Until::After(duration) => Some(started.after(duration)),
         };
-        let mut tally = Tally {
-            operations: 0,
-            elapsed: Duration::ZERO,
-            replies: 0,
-            datagrams: 0,
-            retries: 0,
-            resent: 0,
-            latency: Histogram::new_with_max(60_000_000, 3)?,
-        };
+        let mut tally = Tally::new()?;
         let mut lanes = Lanes { by_tablet: BTreeMap::new(), left: true };
         loop {
             let now = Clock.mono();
@@ -142,7 +164,50 @@ impl<T: Copy> Loop<T> {
                 return Ok(tally);
             }
             self.resend(link, work, now, &mut tally)?;
-            self.receive(link, work, deadline, &mut tally)?;
+            let timeout = if self.told_to_retry > 0 { Duration::from_millis(1) } else { LOOK };
+            self.receive(link, work, timeout, deadline, &mut tally)?;
+        }
+    }
+
+    /// Runs work at a pace for so long, one operation a datagram. It looks for answers without ever sleeping,
+    /// so that how long it takes to wake up is no part of what is measured.
+    pub fn pace<W: Work<Tag = T>>(
+        &mut self,
+        link: &mut Link,
+        work: &mut W,
+        pace: Pace,
+        rng: &mut Seeded,
+        duration: Duration,
+    ) -> Result<Tally> {
+        let started = Clock.mono();
+        let deadline = started.after(duration);
+        let mut tally = Tally::new()?;
+        let mut next = started;
+        loop {
+            let now = Clock.mono();
+            let over = now >= deadline;
+            loop {
+                let due = match pace {
+                    _ if over => break,
+                    Pace::Closed { in_flight } if self.under_way >= in_flight => break,
+                    Pace::Closed { .. } => now,
+                    Pace::Open { .. } if next > now => break,
+                    Pace::Open { per_second } => {
+                        let gap = -(1.0 - rng.fraction()).ln() / per_second;
+                        let after = next.after(Duration::from_secs_f64(gap));
+                        std::mem::replace(&mut next, after)
+                    }
+                };
+                let Some(tag) = work.next(now) else { break };
+                let (position, call) = work.call(tag);
+                self.send(link, vec![(tag, position, call)], due)?;
+            }
+            if over && self.under_way == 0 {
+                tally.elapsed = duration;
+                return Ok(tally);
+            }
+            self.resend(link, work, now, &mut tally)?;
+            self.receive(link, work, Duration::ZERO, Some(deadline), &mut tally)?;
         }
     }
 
@@ -200,10 +265,10 @@ impl<T: Copy> Loop<T> {
         &mut self,
         link: &mut Link,
         work: &mut W,
+        timeout: Duration,
         deadline: Option<Mono>,
         tally: &mut Tally,
     ) -> Result<()> {
-        let timeout = if self.told_to_retry > 0 { Duration::from_millis(1) } else { LOOK };
         let mut now = None;
         let datagrams = link.receive(timeout, |map, reply| {
             let now = *now.get_or_insert_with(|| Clock.mono());
@@ -212,7 +277,7 @@ impl<T: Copy> Loop<T> {
             let counts = work.answered(tag, answer, sent)?;
             if counts && deadline.is_none_or(|deadline| now < deadline) {
                 tally.operations += 1;
-                tally.latency.saturating_record(now.since(sent).as_micros() as u64);
+                tally.latency.saturating_record(now.since(sent).as_nanos() as u64);
             }
             Ok(())
         })?;

@@ -1,7 +1,7 @@
 //! `bench metadata`: one metadata server on one core, a native client on another, over loopback datagrams.
 
 use super::bare::{Bare, Templates};
-use super::cluster::{Cluster, Kind};
+use super::cluster::{Cluster, Kind, Servers};
 use super::create::Creates;
 use super::drive::{Load, Loop, Tally, Until};
 use super::link::Link;
@@ -139,14 +139,14 @@ struct Bench {
 impl Bench {
     fn make(flags: &Metadata, directory: &Path, results: &mut Results) -> Result<Bench> {
         let fill = Load { in_flight: FILL_DATAGRAMS * flags.packed as usize, packed: flags.packed as usize };
-        let mut beside = Cluster::make(&directory.join("beside"))?;
+        let mut beside = Cluster::make(&directory.join("beside"), Servers::ONE)?;
         let templates = take_templates(&mut beside, flags)?;
         results.note(
             "log record of a create",
             format!("{} bytes, {:.1} changes", templates.bytes_mean(), templates.changes_mean()),
         );
         let bare = Bare::make(&directory.join("bare"))?;
-        let mut cluster = Cluster::make(&directory.join("server"))?;
+        let mut cluster = Cluster::make(&directory.join("server"), Servers::ONE)?;
         cluster.start(Kind::Real)?;
         let mut link = Link::new(&cluster)?;
         let mut requests = Loop::new(Sequence(1));
@@ -287,12 +287,12 @@ impl Side {
 
 /// Measures what a loop does, and what it costs.
 fn measured(cluster: &Cluster, run: impl FnOnce() -> Result<Tally>) -> Result<Sample> {
-    let (server, client) = (cluster.server_pid()?, std::process::id());
-    let before = (machine::processor_time(server)?, machine::processor_time(client)?);
+    let client = std::process::id();
+    let before = (cluster.processor_time()?, machine::processor_time(client)?);
     let began = Clock.mono();
     let tally = run()?;
     let took = Clock.mono().since(began).as_secs_f64();
-    let after = (machine::processor_time(server)?, machine::processor_time(client)?);
+    let after = (cluster.processor_time()?, machine::processor_time(client)?);
     let seconds = tally.elapsed.as_secs_f64();
     let operations = tally.operations;
     Ok(Sample {
@@ -302,7 +302,10 @@ fn measured(cluster: &Cluster, run: impl FnOnce() -> Result<Tally>) -> Result<Sa
         server_us: (after.0 - before.0).as_secs_f64() * 1e6 / operations as f64,
         client_share: (after.1 - before.1).as_secs_f64() / took,
         replies_per_datagram: tally.replies as f64 / tally.datagrams.max(1) as f64,
-        latency_us: (tally.latency.value_at_quantile(0.5), tally.latency.value_at_quantile(0.99)),
+        latency_us: (
+            tally.latency.value_at_quantile(0.5) / 1_000,
+            tally.latency.value_at_quantile(0.99) / 1_000,
+        ),
         repeats: (tally.retries, tally.resent),
         load: machine::load(),
     })

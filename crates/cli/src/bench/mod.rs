@@ -7,17 +7,17 @@
 mod anywhere;
 mod bare;
 mod canned;
-mod cluster;
+pub mod cluster;
 mod create;
-mod drive;
+pub mod drive;
 mod flow;
-mod link;
-mod machine;
+pub mod link;
+pub mod machine;
 mod metadata;
 mod report;
 mod schemes;
-mod stat;
-mod tree;
+pub mod stat;
+pub mod tree;
 
 pub use machine::commit;
 

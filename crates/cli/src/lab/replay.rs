@@ -7,11 +7,12 @@ use super::trace::open;
 use crate::bench::commit;
 use crate::voice::say;
 use anyhow::{Context, Result, bail};
+use bearing_lab::Candidate;
 use bearing_lab::figure::Figure;
 use bearing_lab::parallel::each;
 use bearing_lab::replay::{
-    Below, COLUMNS, Candidate, Job, Outcome, PARTS_COLUMNS, Recorded, Recorder, conclusions, figures,
-    parts_lines, row, run as replay_one,
+    Below, COLUMNS, Job, Outcome, PARTS_COLUMNS, Recorded, Recorder, conclusions, figures, parts_lines, row,
+    run as replay_one,
 };
 use bearing_lab::report::{Basis, Page, Section, Table, csv_name, csv_of, json_name};
 use bearing_placement::Scheme;
@@ -95,7 +96,7 @@ pub fn run(flags: &ReplayFlags) -> Result<()> {
     write(flags, &identity, &recorded, &jobs, &outcomes)
 }
 
-fn candidates(names: &[String]) -> Result<Vec<Candidate>> {
+pub(super) fn candidates(names: &[String]) -> Result<Vec<Candidate>> {
     if names.is_empty() {
         return Ok(Scheme::ALL.into_iter().map(Candidate::of).collect());
     }

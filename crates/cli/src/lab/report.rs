@@ -1,12 +1,14 @@
 //! `lab report`: all figures, as one page. Those that are drawn already are not drawn again.
 
+use super::calibrate;
 use super::replay::{program, put};
 use crate::bench::commit;
 use crate::voice::say;
 use anyhow::{Context, Result};
 use bearing_lab::figure::Figure;
+use bearing_lab::queues::calibration::Calibration;
 use bearing_lab::report::{Page, Section, csv_name, csv_of, json_name};
-use bearing_lab::{FIGURES, Known};
+use bearing_lab::{CALIBRATED, FIGURES, Known, calibrated, calibrated_basis};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
@@ -15,6 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   bearing lab report --out figures --quick
   bearing lab report --out figures
+  bearing lab calibrate && bearing lab report --out figures --calibration calibration.json
 
 A report that was stopped goes on when it is given again: figures of the same program, seed and effort that lie
 in the directory are taken from there.";
@@ -32,6 +35,10 @@ pub struct ReportFlags {
     /// Draws begin from here
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// What work costs, as `bearing lab calibrate` measured it: one figure more, of clusters of this
+    /// program's own servers
+    #[arg(long, value_name = "FILE")]
+    pub calibration: Option<PathBuf>,
     /// Print the figures as JSON
     #[arg(long)]
     pub json: bool,
@@ -39,6 +46,8 @@ pub struct ReportFlags {
 
 /// Runs `lab report`.
 pub fn run(flags: &ReportFlags) -> Result<()> {
+    // What is wrong with it is to be said now, not after an hour.
+    let calibration = flags.calibration.as_deref().map(calibrate::read).transpose()?;
     std::fs::create_dir_all(&flags.out).with_context(|| format!("create {}", flags.out.display()))?;
     let bar = ProgressBar::new(FIGURES.len() as u64);
     bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} figures, {elapsed}  {msg}")?);
@@ -60,10 +69,12 @@ pub fn run(flags: &ReportFlags) -> Result<()> {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let conclusions = conclusions(&drawn);
+    let own = calibration.as_ref().map(|found| own_figure(flags, found)).transpose()?;
+    let mut conclusions = conclusions(&drawn);
+    conclusions.extend(calibration.as_ref().map(calibrate::error_of));
     let path = flags.out.join("index.html");
     if flags.json {
-        let figures: Vec<&Figure> = drawn.iter().map(|(_, figure)| figure).collect();
+        let figures: Vec<&Figure> = drawn.iter().map(|(_, figure)| figure).chain(&own).collect();
         let json = serde_json::json!({"conclusions": conclusions, "figures": figures});
         say!("{}", serde_json::to_string_pretty(&json)?)?;
     } else {
@@ -78,9 +89,25 @@ pub fn run(flags: &ReportFlags) -> Result<()> {
         figure: Some(figure),
         tables: Vec::new(),
     });
+    let own = own.zip(calibration).map(|(figure, found)| Section {
+        heading: format!("{CALIBRATED}: beyond the papers, clusters of this program's own servers"),
+        basis: calibrated_basis(&found),
+        figure: Some(figure),
+        tables: Vec::new(),
+    });
+    let sections = sections.chain(own);
     let page =
         Page { title: "Figures of the papers, drawn anew".into(), conclusions, sections: sections.collect() };
     put(&path, &page.html())
+}
+
+/// The one figure whose costs were measured.
+fn own_figure(flags: &ReportFlags, found: &Calibration) -> Result<Figure> {
+    let mut figure = calibrated(found, flags.seed, flags.quick)?;
+    figure.commit = commit();
+    put(&flags.out.join(csv_name(&figure)), &csv_of(&figure))?;
+    put(&flags.out.join(json_name(&figure)), &serde_json::to_string_pretty(&figure)?)?;
+    Ok(figure)
 }
 
 /// From the directory, if it is there and of the same effort; or drawn, and kept there.

@@ -21,7 +21,7 @@ use std::io;
 use style::{GREY, Marker, Stroke, Style, base_of, styles};
 
 /// More lines than this in one panel cannot be told apart.
-const LINES_MAX: usize = 12;
+const LINES_MAX: usize = 10;
 /// Pixels, as everything below: the picture's width, and the height of a panel, alone or one of several.
 const WIDTH: i32 = 720;
 const HEIGHT_ALONE: i32 = 400;

@@ -16,6 +16,7 @@ fn figure(series: Vec<Series>) -> Figure {
         ours: Vec::new(),
         seed: 1,
         commit: String::new(),
+        costs: None,
     }
 }
 

@@ -3,11 +3,12 @@
 
 use super::draw::line;
 use super::effort::Effort;
+use crate::candidate::Candidate;
 use crate::figure::Figure;
 use crate::generate::{Options, Tree, Workload, read_tree};
 use crate::parallel::each;
 use crate::placed::Placed;
-use crate::replay::{Below, Candidate, Job, Outcome, Recorded, Recorder, place};
+use crate::replay::{Below, Job, Outcome, Recorded, Recorder, place};
 use crate::statistics::{Interval, mean};
 use crate::trace::Kind;
 use bearing_placement::partition::build;
@@ -193,6 +194,7 @@ fn begun(name: &str, y: &str, unit: &str, effort: Effort) -> Figure {
         ours: Vec::new(),
         seed: effort.seed,
         commit: String::new(),
+        costs: None,
     }
 }
 
@@ -347,6 +349,7 @@ pub(super) fn figure_10(name: &str, effort: Effort) -> Figure {
         let claim = format!("under 2 % of the entries of {trace} move to or from a server");
         let share = shares(Scheme::Anglecut, trace, |moved, servers| 2.0 * moved / servers);
         figure.claim(&claim, 2.0, share, 0.0..=2.0, why);
+        figure.stands(None, None, 2.0);
     }
     for (scheme, trace) in OWN.into_iter().flat_map(|scheme| TRACES.map(|trace| (scheme, trace))) {
         let all = shares(scheme, trace, |moved, _| moved);
@@ -413,9 +416,10 @@ pub(super) fn table_4(name: &str, effort: Effort) -> Figure {
             points: (1..).zip(ours).map(|(x, share)| [f64::from(x), share]).collect(),
             half: Vec::new(),
         });
-        for ((share, ours), (_, what)) in shares.into_iter().zip(ours).zip(kinds) {
+        for (x, ((share, ours), (_, what))) in (1..).zip(shares.into_iter().zip(ours).zip(kinds)) {
             let why = "generated from these numbers: this confirms the generator, not the paper";
             figure.claim(&format!("{what} of {trace}"), share, ours, share - 0.5..=share + 0.5, why);
+            figure.stands(Some(trace), Some(f64::from(x)), share);
         }
     }
     figure

@@ -81,6 +81,7 @@ fn figure(name: &str, effort: Effort, change: Change) -> Figure {
         ours: Vec::new(),
         seed: effort.seed,
         commit: String::new(),
+        costs: None,
     };
     let last = sizes.len() - 1;
     let largest = sizes[last];

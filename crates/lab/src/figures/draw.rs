@@ -1,6 +1,6 @@
 //! What all figures are drawn with.
 
-use crate::figure::{Claim, Figure, Seen, Series};
+use crate::figure::{Claim, Figure, Mark, Seen, Series};
 use crate::statistics::Interval;
 
 /// A line through the means at these places.
@@ -24,7 +24,16 @@ impl Figure {
     ) {
         self.published.push(Claim { claim: claim.to_owned(), value: published, mark: None });
         let holds = within.contains(&ours);
-        self.ours.push(Seen { claim: claim.to_owned(), value: ours, holds, why: why.to_owned() });
+        let (claim, why) = (claim.to_owned(), why.to_owned());
+        self.ours.push(Seen { claim, value: ours, holds, why, must: false });
+    }
+
+    /// The last claim stands there in the chart: at a point, or without `x` at a level; with a scheme, in the
+    /// look of its line.
+    pub(super) fn stands(&mut self, scheme: Option<&str>, x: Option<f64>, y: f64) {
+        if let Some(claim) = self.published.last_mut() {
+            claim.mark = Some(Mark { scheme: scheme.map(str::to_owned), x, y });
+        }
     }
 
     /// What the design's claims say: it holds within these bounds.
@@ -36,12 +45,12 @@ impl Figure {
         why: &str,
     ) {
         let holds = within.contains(&ours);
-        self.ours.push(Seen { claim, value: ours, holds, why: why.to_owned() });
+        self.ours.push(Seen { claim, value: ours, holds, why: why.to_owned(), must: true });
     }
 
     /// Something further that was seen.
     pub(super) fn see(&mut self, claim: String, value: f64, why: &str) {
-        self.ours.push(Seen { claim, value, holds: true, why: why.to_owned() });
+        self.ours.push(Seen { claim, value, holds: true, why: why.to_owned(), must: false });
     }
 
     /// The line of a scheme.

@@ -2,11 +2,12 @@
 
 use super::draw::line;
 use super::effort::Effort;
+use crate::candidate::Candidate;
 use crate::figure::Figure;
 use crate::parallel::each;
+use crate::queues::study::Study;
 use crate::queues::{
-    Agent, Capacity, Copies, Costs, Division, LatencyRatio, Relays, Setup, ThroughputRatio, Watch, capacity,
-    latency,
+    Agent, Capacity, Costs, Division, LatencyRatio, Mode, Setup, ThroughputRatio, Watch, capacity, latency,
 };
 use crate::statistics::{Interval, mean};
 use bearing_lookup::world::Order;
@@ -64,23 +65,8 @@ impl Scale {
     }
 
     fn setup(&self, case: Case, costs: Costs, division: Division, servers: u32, seed: u64) -> Setup {
-        let (relays, clients) = match (division, case == CHORD) {
-            // A client runs as many processes as it takes for every server to be a relay equally often.
-            (Division::EqualArcs, true) => (Relays::InTurn, self.clients.next_multiple_of(servers)),
-            (Division::EqualArcs, false) | (Division::Published, _) => (Relays::Drawn, self.clients),
-        };
-        Setup {
-            scheme: case.scheme.parts(),
-            parameters: case.scheme.parameters(),
-            servers,
-            clients,
-            division,
-            relays,
-            copies: Copies::One,
-            costs,
-            order: Order::Arrival,
-            seed,
-        }
+        let (candidate, clients) = (Candidate::of(case.scheme), self.clients);
+        Study { candidate, servers, clients, division, costs, wires: None, seed }.setup()
     }
 }
 
@@ -95,6 +81,7 @@ fn figure(name: &str, effort: Effort, x: &str, y: &str, unit: &str) -> Figure {
         ours: Vec::new(),
         seed: effort.seed,
         commit: String::new(),
+        costs: None,
     }
 }
 
@@ -184,13 +171,14 @@ pub fn figure_13(name: &str, effort: Effort) -> Figure {
     let per_operation = Costs::STORAGE.as_secs_f64();
     let ideal: Vec<Interval> =
         xs.iter().map(|servers| Interval { mean: servers / per_operation, half: 0.0 }).collect();
-    figure.series.push(line("ideal", &xs, &ideal));
+    figure.costly(Mode::PaperRatios, line("ideal", &xs, &ideal));
     for (index, of) in all.lines.iter().enumerate() {
         let runs = &all.runs[index * xs.len()..(index + 1) * xs.len()];
         let interval = |runs: &Vec<Capacity>| {
             Interval::of(&runs.iter().map(|run| run.rates.per_second).collect::<Vec<f64>>())
         };
-        figure.series.push(line(&of.name(), &xs, &runs.iter().map(interval).collect::<Vec<_>>()));
+        figure
+            .costly(Mode::PaperRatios, line(&of.name(), &xs, &runs.iter().map(interval).collect::<Vec<_>>()));
     }
     claim_losses(&mut figure, &all);
     must_13(&mut figure, &all);
@@ -228,6 +216,11 @@ fn claim_losses(figure: &mut Figure, all: &Runs13) {
             low - 0.02..=high + 0.02,
             why,
         );
+        let line = Line13 { case, ratio, division: DIVISIONS[0] }.name();
+        let largest = figure.of("ideal").and_then(|ideal| ideal.points.last().copied());
+        if let Some([x, ideal]) = largest {
+            figure.stands(Some(&line), Some(x), ideal * (1.0 - (low + high) / 2.0));
+        }
     }
     for (other, printed) in [(CHORD, 3.2), (ONE_HOP, 2.0)] {
         let rate = |case| {
@@ -369,7 +362,7 @@ pub fn figure_15(name: &str, effort: Effort) -> Figure {
         let word = DIVISIONS.iter().find(|(other, _)| other == division).map_or("", |(_, word)| word);
         let name = format!("{}, ratio {ratio}, {:.0} % load, {word}", case.name, share * 100.0);
         let intervals: Vec<Interval> = by_size.iter().map(|seeds| Interval::of(seeds)).collect();
-        figure.series.push(line(&name, &xs, &intervals));
+        figure.costly(Mode::PaperRatios, line(&name, &xs, &intervals));
     }
     let values = |case: Case, ratio: f64, division: Division| -> Vec<f64> {
         let of_it = lines
@@ -529,6 +522,8 @@ pub fn figure_17(name: &str, effort: Effort) -> Figure {
                 "how many objects there are while the tree grows, how many servers are busy, and how inner nodes \
                  split is not printed",
             );
+            let x = index as f64 + 1.0;
+            figure.stands(Some(&format!("{network}, as published")), Some(x), printed);
         }
     }
     let claim = "most entries of any switch in the fat tree, compressed: at most 2,048";

@@ -1,6 +1,7 @@
 //! The figures that can be drawn.
 
 mod anglecut;
+mod calibrated;
 mod churn;
 mod draw;
 mod effort;
@@ -11,6 +12,7 @@ mod rdht;
 
 use crate::figure::Figure;
 use crate::report::Basis;
+pub use calibrated::{CALIBRATED, basis as calibrated_basis, calibrated};
 use effort::Effort;
 
 /// A figure that can be drawn.
@@ -158,6 +160,10 @@ mod tests {
             );
             for (published, ours) in figure.published.iter().zip(&figure.ours) {
                 assert_eq!(published.claim, ours.claim, "{}", known.name);
+            }
+            for mark in figure.marks() {
+                let is_line = |scheme: &String| figure.series.iter().any(|series| series.scheme == *scheme);
+                assert!(mark.scheme.as_ref().is_none_or(is_line), "{}: {mark:?}", known.name);
             }
             assert!(figure.published.len() <= figure.ours.len() && !figure.ours.is_empty(), "{}", known.name);
             assert!(

@@ -2,7 +2,7 @@
 //! part of it.
 //!
 //! Invariants: directory 0 is the root; a directory comes after the one that it lies in; what a shape holds
-//! is within the bounds below, whoever made it.
+//! is within the bounds below, however it was made.
 
 use std::fmt;
 

@@ -170,7 +170,7 @@ fn a_seed_gives_the_same_bytes_and_another_seed_others() {
     }
 }
 
-/// Whoever changes this makes other traces: every figure that was drawn with them has to be drawn anew.
+/// A change of this makes other traces: every figure that was drawn with them has to be drawn anew.
 #[test]
 fn generated_traces_are_those_that_were_written_down() {
     let hash = |name| {

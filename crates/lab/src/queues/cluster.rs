@@ -1,9 +1,10 @@
 //! A cluster that is about to be measured: its servers, its clients and the network between them.
 //!
-//! Invariants: servers of two seeds have different numbers, so their points on a ring differ too; whoever
-//! decides is the owner by the same arcs that the servers' tables were made from.
+//! Invariants: servers of two seeds have different numbers, so their points on a ring differ too; the
+//! server that decides is the owner by the same arcs that the servers' tables were made from.
 
 use super::costs::Costs;
+use super::network::{Network, Wires};
 use bearing_lookup::bloom::Sizes;
 use bearing_lookup::finger::Points;
 use bearing_lookup::world::{Order, Party, Ways, World};
@@ -12,7 +13,6 @@ use bearing_placement::partition::build;
 use bearing_placement::{
     Arcs, Assignment, Combination, Draws, LookupKind, NoArcs, Parameters, PartitionError,
 };
-use bearing_routing::{Place, Shape};
 use bearing_types::{MapVersion, Mono, ParameterError, Position, ServerId};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -63,10 +63,16 @@ pub struct Setup {
     pub relays: Relays,
     /// Whether operations are writes that are copied.
     pub copies: Copies,
+    /// How many operations each client has done before anything is watched: as long as it takes to learn.
+    pub learnt: u32,
     /// What work costs.
     pub costs: Costs,
     /// What servers do first.
     pub order: Order,
+    /// Whether all servers are on one host, and so have one processor.
+    pub one_host: bool,
+    /// The network; if none is given, a fat tree with room for all ([`Wires::fat_tree`]).
+    pub wires: Option<Arc<Wires>>,
     /// Draws begin from here.
     pub seed: u64,
 }
@@ -80,6 +86,13 @@ pub enum SetupError {
     Partition(PartitionError),
     /// Nobody owns anything.
     NoArcs(NoArcs),
+    /// The network has too few hosts.
+    Hosts {
+        /// How many there are.
+        there: u32,
+        /// How many servers and clients need at least.
+        needed: u32,
+    },
     /// A lookup by filters asks for files, not for positions.
     Filters,
     /// A ring's servers have one point each, the partition gives them several arcs.
@@ -92,6 +105,11 @@ impl fmt::Display for SetupError {
             SetupError::Parameter(error) => error.fmt(f),
             SetupError::Partition(error) => error.fmt(f),
             SetupError::NoArcs(error) => error.fmt(f),
+            SetupError::Hosts { there, needed } => write!(
+                f,
+                "the topology has {there} hosts, servers and a client need {needed}; describe more hosts, or \
+                 ask for fewer servers"
+            ),
             SetupError::Filters => {
                 f.write_str("lookups by filters ask for files, not for positions; give another lookup")
             }
@@ -137,7 +155,9 @@ pub struct Cluster {
     pub world: World<Box<dyn Machine>>,
     /// Its servers, the first one first.
     pub servers: Vec<ServerId>,
-    /// Those that own something, and whoever stands beside them.
+    /// How many processors they have.
+    pub processors: usize,
+    /// Those that own something, and a coordinator beside them.
     pub owners: Vec<ServerId>,
     /// How many clients there are.
     pub clients: u32,
@@ -172,9 +192,13 @@ impl Cluster {
         }
         let carries = arcs.clone();
         world.set_network(Box::new(move |position| Some(carries.owner(position))));
-        world.set_ways(ways(count, clients, first, setup.costs.hop())?);
+        world.set_ways(ways(setup, first)?);
         world.set_work(setup.costs.work(kind == LookupKind::InNetwork), setup.order);
+        world.set_spread(setup.costs.spread(), setup.seed);
         for (server, machine) in lookup.servers(&servers) {
+            if setup.one_host {
+                world.share_host(server, servers[0]);
+            }
             world.add_server(server, machine);
         }
         if world.server(COORDINATOR).is_some() {
@@ -186,12 +210,17 @@ impl Cluster {
                 Relays::InTurn => lookup.client_near(&servers, (client % count) as usize),
             });
         }
-        if !is_ring(kind) {
+        if !kind.is_ring() {
             tell_map(&mut world, kind, &arcs);
+        }
+        let processors = if setup.one_host { 1 } else { servers.len() };
+        if setup.one_host {
+            // What one's processor has done is what all have done.
+            owners = BTreeSet::from([servers[0]]);
         }
         let owners = owners.into_iter().collect();
         let draws = Draws(setup.seed ^ 0x7175_6575_6573);
-        Ok(Cluster { world, servers, owners, clients, costs: setup.costs, draws, asked: 0 })
+        Ok(Cluster { world, servers, processors, owners, clients, costs: setup.costs, draws, asked: 0 })
     }
 
     /// What work costs in it.
@@ -223,10 +252,6 @@ impl Cluster {
         self.world.ask_at(at, client, id, target);
         id
     }
-}
-
-fn is_ring(kind: LookupKind) -> bool {
-    matches!(kind, LookupKind::Fingers | LookupKind::CachedFingers | LookupKind::RebuildingFingers)
 }
 
 /// The lookup, and the arcs that its tables can say.
@@ -268,35 +293,37 @@ fn tell_map(world: &mut World<Box<dyn Machine>>, kind: LookupKind, arcs: &Arcs) 
     world.tell_clients(&Event::Map(to_clients));
 }
 
-/// Servers stand at the first places of a fat tree of 32 ports, or the smallest larger one with room;
-/// clients, 500 hosts at most, behind them. One switch between two hosts of an edge, three in a pod, five
-/// elsewhere.
-fn ways(servers: u32, clients: u32, first: u32, hop: Duration) -> Result<Ways, ParameterError> {
-    let hosts = clients.min(500);
-    let places = u64::from(servers + hosts + 1);
-    let ports = (32u32..).step_by(2).find(|ports| u64::from(*ports).pow(3) / 4 >= places).unwrap_or(32);
-    let tree = Shape::fat_tree(ports)?.switch_tree().expect("a fat tree is a tree of switches");
-    let above = |place: u32| {
-        let nodes: Vec<u32> = tree.above(Place(place)).map(|node| node.0).collect();
-        [nodes[0], nodes[1]]
+/// Clients are on so many hosts at most.
+const CLIENT_HOSTS: u32 = 500;
+
+/// Servers stand at the first places of the network, clients behind them. To and from clients it takes what
+/// they themselves take besides.
+fn ways(setup: &Setup, first: u32) -> Result<Ways, SetupError> {
+    let servers = if setup.one_host { 1 } else { setup.servers };
+    let wanted = servers + setup.clients.min(CLIENT_HOSTS) + 1;
+    let wires = match &setup.wires {
+        Some(wires) => Arc::clone(wires),
+        None => Arc::new(Wires::fat_tree(wanted)?),
     };
-    let above: Vec<[u32; 2]> = (0..servers + hosts + 1).map(above).collect();
-    let place = move |party: Party| match party {
+    let (there, needed) = (wires.topology.places(), servers + 2);
+    if there < needed {
+        return Err(SetupError::Hosts { there, needed });
+    }
+    let hosts = wanted.min(there);
+    let clients = hosts - servers - 1;
+    let (network, count) = (Network::new(&wires, hosts), setup.servers);
+    let host = move |party: Party| match party {
         // The coordinator stands behind all others.
-        Party::Server(server) => {
-            server.0.checked_sub(first).filter(|index| *index < servers).unwrap_or(servers + hosts)
-        }
-        Party::Client(client) => servers + client as u32 % hosts,
+        Party::Server(server) => match server.0.checked_sub(first) {
+            Some(index) if index < count => index.min(servers - 1),
+            _ => hosts - 1,
+        },
+        Party::Client(client) => servers + client as u32 % clients,
     };
+    let ends = setup.costs.client() / 2;
     Ok(Box::new(move |from, to| {
-        let [from, to] = [from, to].map(|party| above[place(party) as usize]);
-        let switches = if from[0] == to[0] {
-            1
-        } else if from[1] == to[1] {
-            3
-        } else {
-            5
-        };
-        hop * switches
+        let is_client = |party| matches!(party, Party::Client(_));
+        let ends = if is_client(from) || is_client(to) { ends } else { Duration::ZERO };
+        ends + network.way(host(from), host(to))
     }))
 }

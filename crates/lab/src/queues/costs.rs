@@ -1,10 +1,12 @@
 //! What work costs a server.
 
-use bearing_lookup::world::Work;
+use bearing_lookup::world::{AT_ONCE, Work};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Where costs come from. No line of a figure has both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// The ratios that MetaFlow's simulation used; only shares and ratios of results mean anything.
     PaperRatios,
@@ -30,39 +32,48 @@ pub enum Agent {
     Published,
 }
 
-/// What `lab calibrate` measures on live daemons. There are no values here: none has been measured yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What `lab calibrate` measures on live daemons: how they work is an event loop, which takes all that waits.
+/// In files: microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Coefficients {
+    /// To wake up when something comes.
+    #[serde(with = "microseconds")]
+    pub wake: Duration,
+    /// To begin a turn: to take what waits, and to send what follows.
+    #[serde(with = "microseconds")]
+    pub turn: Duration,
     /// To pass a query on.
+    #[serde(with = "microseconds")]
     pub lookup: Duration,
     /// To carry out an operation of the workload, in the mean.
+    #[serde(with = "microseconds")]
     pub storage: Duration,
-    /// To take a message between servers.
-    pub message: Duration,
-    /// To take a query that the network carried, beyond what any other costs.
-    pub agent: Duration,
-    /// From one link to the next through a switch.
-    pub hop: Duration,
+    /// What a client and the way to it and back add to each operation.
+    #[serde(with = "microseconds")]
+    pub client: Duration,
+    /// Turns take longer or shorter by a factor: the standard deviation of its logarithm. No unit.
+    pub spread: f64,
 }
 
-/// What work costs, and the network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What work costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     mode: Mode,
+    wake: Duration,
+    turn: Duration,
     lookup: Duration,
     storage: Duration,
     message: Duration,
     agent: Duration,
-    hop: Duration,
+    client: Duration,
+    spread: f64,
 }
 
 impl Costs {
     /// A storage operation of MetaFlow's simulation: 2,000 servers without any loss do a million a second
     /// (8.0e5 are printed as a loss of 12 to 20 %).
     pub const STORAGE: Duration = Duration::from_millis(2);
-    /// Through a switch at 10 Gb/s, with 300 bytes on the wire and the cable. Assumed; beside
-    /// [`Costs::STORAGE`] it is nothing.
-    pub const HOP: Duration = Duration::from_micros(1);
     /// What an agent costs of a lookup that takes as long as a storage operation: 15 % of the processor.
     const AGENT: f64 = 0.15 / 0.85;
 
@@ -81,15 +92,26 @@ impl Costs {
             Agent::None => Duration::ZERO,
             Agent::Published => lookup.mul_f64(Costs::AGENT),
         };
-        let storage = Costs::STORAGE;
-        // What other messages cost is not printed: as much as a lookup.
-        Some(Costs { mode: Mode::PaperRatios, lookup, storage, message: lookup, agent, hop: Costs::HOP })
+        Some(Costs {
+            mode: Mode::PaperRatios,
+            wake: Duration::ZERO,
+            turn: Duration::ZERO,
+            lookup,
+            storage: Costs::STORAGE,
+            // What other messages cost is not printed: as much as a lookup.
+            message: lookup,
+            agent,
+            client: Duration::ZERO,
+            spread: 0.0,
+        })
     }
 
-    /// What was measured.
+    /// What was measured. Other messages are taken to cost as much as a lookup: both are a packet that is
+    /// opened and one that is sent. An agent costs nothing: servers take what the network carries as it is.
     pub fn calibrated(measured: Coefficients) -> Costs {
-        let Coefficients { lookup, storage, message, agent, hop } = measured;
-        Costs { mode: Mode::Calibrated, lookup, storage, message, agent, hop }
+        let Coefficients { wake, turn, lookup, storage, client, spread } = measured;
+        let (message, agent) = (lookup, Duration::ZERO);
+        Costs { mode: Mode::Calibrated, wake, turn, lookup, storage, message, agent, client, spread }
     }
 
     /// Where they come from.
@@ -97,25 +119,32 @@ impl Costs {
         self.mode
     }
 
-    /// A storage operation.
+    /// A storage operation of a server that is busy with nothing else, with its share of a turn.
     pub fn storage(&self) -> Duration {
-        self.storage
+        self.storage + self.turn / AT_ONCE as u32
     }
 
-    /// Through a switch.
-    pub fn hop(&self) -> Duration {
-        self.hop
+    /// What a client and the way to it and back add.
+    pub fn client(&self) -> Duration {
+        self.client
+    }
+
+    /// How much turns differ in how long they take ([`Coefficients::spread`]).
+    pub fn spread(&self) -> f64 {
+        self.spread
     }
 
     /// The longest that one thing takes a server: the time that its queue changes in.
     pub fn longest(&self) -> Duration {
-        (self.storage + self.agent).max(self.lookup).max(Duration::from_nanos(1))
+        self.wake + self.turn + (self.storage + self.agent).max(self.lookup).max(Duration::from_nanos(1))
     }
 
     /// The same shares where a storage operation takes so long.
     pub fn scaled(self, storage: Duration) -> Costs {
         let factor = storage.as_secs_f64() / self.storage.as_secs_f64();
         Costs {
+            wake: self.wake.mul_f64(factor),
+            turn: self.turn.mul_f64(factor),
             lookup: self.lookup.mul_f64(factor),
             storage,
             message: self.message.mul_f64(factor),
@@ -127,6 +156,35 @@ impl Costs {
     /// What it costs the servers of a lookup whose queries the network carries, or does not.
     pub fn work(&self, is_carried: bool) -> Work {
         let agent = if is_carried { self.agent } else { Duration::ZERO };
-        Work { relay: self.lookup, serve: self.storage + agent, check: self.storage, message: self.message }
+        Work {
+            relay: self.lookup,
+            serve: self.storage + agent,
+            check: self.storage,
+            message: self.message,
+            turn: self.turn,
+            wake: self.wake,
+        }
+    }
+}
+
+mod microseconds {
+    use serde::de::{Error, Unexpected};
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::time::Duration;
+
+    /// More than any of them takes, in microseconds.
+    const MOST: f64 = 1e9;
+
+    pub fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(time.as_nanos() as f64 / 1e3)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        let time = f64::deserialize(deserializer)?;
+        if (0.0..=MOST).contains(&time) {
+            Ok(Duration::from_nanos((time * 1e3).round() as u64))
+        } else {
+            Err(D::Error::invalid_value(Unexpected::Float(time), &"microseconds from 0 to 1e9"))
+        }
     }
 }

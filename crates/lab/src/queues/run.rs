@@ -1,7 +1,7 @@
 //! Measuring a cluster: how much it can do, and how long one operation takes.
 //!
 //! Invariants: nothing is counted before the queues have settled; what was begun either ended or is still
-//! under way, and whoever asks gets both numbers.
+//! under way, and both are counted.
 
 use super::cluster::{Cluster, Division, Setup, SetupError};
 use super::split::Split;
@@ -97,6 +97,7 @@ const GROWTH: f64 = 0.01;
 /// time, until that adds less than 1 %.
 pub fn capacity(setup: &Setup, watch: Watch) -> Result<Capacity, SetupError> {
     let mut cluster = Cluster::new(setup)?;
+    learn(&mut cluster, setup.learnt);
     let [mut outstanding, most] = OUTSTANDING;
     let mut under_way = 0;
     let mut best: Option<Capacity> = None;
@@ -120,6 +121,7 @@ pub fn capacity(setup: &Setup, watch: Watch) -> Result<Capacity, SetupError> {
 /// Each client has so many operations under way, all the time.
 pub fn closed_loop(setup: &Setup, each: u32, watch: Watch) -> Result<Rates, SetupError> {
     let mut cluster = Cluster::new(setup)?;
+    learn(&mut cluster, setup.learnt);
     begin(&mut cluster, each * setup.clients);
     let under_way = u64::from(each * setup.clients);
     Ok(watch_closed(&mut cluster, watch, under_way, setup.division))
@@ -160,9 +162,9 @@ fn watch_closed(cluster: &mut Cluster, watch: Watch, under_way: u64, division: D
         ended,
         failed,
         per_second: ended as f64 / measured.as_secs_f64().max(f64::MIN_POSITIVE),
-        ideal: cluster.servers.len() as f64 / storage.as_secs_f64(),
+        ideal: cluster.processors as f64 / storage.as_secs_f64(),
         hops: hops as f64 / ended.max(1) as f64,
-        split: Split::of(&during, cluster.servers.len(), ended, storage),
+        split: Split::of(&during, cluster.processors, ended, storage),
         messages: cluster.world.messages() - messages,
         took,
     }
@@ -172,10 +174,24 @@ fn done(cluster: &Cluster) -> Vec<Done> {
     cluster.owners.iter().map(|owner| cluster.world.done(*owner)).collect()
 }
 
+/// Clients do what they learn from: one operation under way each, until so many have ended for each of them.
+/// Nothing is under way afterwards.
+fn learn(cluster: &mut Cluster, each: u32) {
+    if each == 0 {
+        return;
+    }
+    let clients = cluster.clients;
+    begin(cluster, clients);
+    go_on(cluster, 0, u64::from(each) * u64::from(clients), |_, _, _| {});
+    let patience = cluster.costs().longest() * PATIENCE;
+    cluster.world.run_until_answered(patience);
+    cluster.world.take_ended();
+}
+
 /// A cluster in which nothing ends any more is watched no longer than this many times as long.
 const PATIENCE: u32 = 1000;
 
-/// Time passes, this long and until so many operations have ended; whoever is answered asks again. Each
+/// Time passes, this long and until so many operations have ended; a client that is answered asks again. Each
 /// ending is shown, with how long it took with the way back.
 fn go_on(cluster: &mut Cluster, units: u32, least: u64, mut see: impl FnMut(QueryId, Ending, Duration)) {
     let unit = cluster.costs().longest();
@@ -211,8 +227,9 @@ fn way_back(cluster: &Cluster, client: usize, ending: &Ending) -> Duration {
 /// queues settle are not counted; the others all are, however late they end.
 pub fn latency(setup: &Setup, per_second: f64, watch: Watch) -> Result<Latency, SetupError> {
     let mut cluster = Cluster::new(setup)?;
+    learn(&mut cluster, setup.learnt);
     let unit = cluster.costs().longest();
-    let begins = Mono::ZERO.after(unit * watch.settle);
+    let begins = cluster.world.now().after(unit * watch.settle);
     let ends = begins.after(unit * watch.measure);
     let mut next = cluster.world.now();
     let mut first = None;

@@ -3,6 +3,7 @@
 use super::*;
 use bearing_lookup::world::Order;
 use bearing_placement::{Parameters, Scheme};
+use std::time::Duration;
 
 const WATCH: Watch = Watch { settle: 100, measure: 200 };
 
@@ -15,8 +16,11 @@ fn setup(scheme: Scheme, servers: u32, ratio: f64, division: Division) -> Setup 
         division,
         relays: Relays::InTurn,
         copies: Copies::One,
+        learnt: 0,
         costs: Costs::of_throughput(ThroughputRatio(ratio), Agent::None).unwrap(),
         order: Order::Arrival,
+        one_host: false,
+        wires: None,
         seed: 1,
     }
 }
@@ -143,4 +147,44 @@ fn what_cannot_be_measured_is_refused() {
     let error = Cluster::new(&none).err().map(|error| error.to_string());
     assert_eq!(error.as_deref(), Some("servers may not be 0; give 1 to 10000"));
     assert_eq!(Costs::of_throughput(ThroughputRatio(0.0), Agent::None), None);
+}
+
+/// An event loop takes all that waits: half of what is under way, while the client asks again with the other
+/// half.
+#[test]
+fn a_turn_costs_once_what_is_taken_together() {
+    let costs = |turn, wake| {
+        let [turn, wake, storage] = [turn, wake, 20].map(Duration::from_micros);
+        let (lookup, client) = (storage, Duration::ZERO);
+        Costs::calibrated(Coefficients { wake, turn, lookup, storage, client, spread: 0.0 })
+    };
+    let of = |turn, wake, each| {
+        let setup = Setup { clients: 1, ..setup(Scheme::Hash, 1, 1.0, Division::EqualArcs) };
+        let setup = Setup { costs: costs(turn, wake), ..setup };
+        closed_loop(&setup, each, Watch { settle: 100, measure: 1000 }).unwrap()
+    };
+    let close =
+        |seen: f64, micros: f64| assert!((seen * micros / 1e6 - 1.0).abs() < 0.03, "{seen}, {micros} us");
+    // Two microseconds are those of the way through a switch, to the server and back.
+    close(of(50, 30, 1).per_second, 30.0 + 50.0 + 20.0 + 2.0);
+    close(of(50, 0, 16).per_second, 20.0 + 50.0 / 8.0);
+    // A server that had to wake up finds all of them: then they are answered together, and come together
+    // again.
+    close(of(50, 30, 16).per_second, 20.0 + (30.0 + 50.0 + 2.0) / 16.0);
+    close(of(0, 0, 16).per_second, 20.0);
+    // No more than 64 are taken at once.
+    close(of(50, 0, 1024).per_second, 20.0 + 50.0 / 64.0);
+}
+
+#[test]
+fn servers_of_one_host_share_its_processor() {
+    let apart = setup(Scheme::OneHop, 3, 1.0, Division::EqualArcs);
+    let together = Setup { one_host: true, ..apart.clone() };
+    let rate = |setup: &Setup| closed_loop(setup, 16, Watch { settle: 100, measure: 5000 }).unwrap();
+    let (apart, together) = (rate(&apart), rate(&together));
+    let one = 1.0 / Costs::STORAGE.as_secs_f64();
+    assert!((together.per_second * together.hops / one - 1.0).abs() < 0.02, "{}", together.per_second);
+    assert!(apart.per_second > 2.7 * together.per_second, "{}", apart.per_second);
+    let split = together.split.unwrap();
+    assert_eq!((split.imbalance, split.idle), (1.0, 1.0));
 }

@@ -101,6 +101,7 @@ fn figure(runs: &Runs<'_>, name: &str, measure: &Measure) -> Figure {
         ours: Vec::new(),
         seed: runs.iter().map(|(job, _)| job.seed).min().unwrap_or(0),
         commit: String::new(),
+        costs: None,
     }
 }
 

@@ -5,7 +5,6 @@
 //! go side by side, and the same job gives the same numbers everywhere. What a part of the trace is served by
 //! was decided from the parts before it, never from itself.
 
-mod candidate;
 mod conclusions;
 mod leases;
 mod recorded;
@@ -15,7 +14,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use candidate::Candidate;
 pub use conclusions::{conclusions, figures};
 pub use recorded::{Operation, PARTS, Part, Recorded, Recorder, Used};
 pub use routes::Routes;

@@ -4,8 +4,8 @@
 //! goes. Operations of the trace are asked one after the other, so that what one taught a client, its next
 //! may use.
 
-use super::candidate::Candidate;
 use super::recorded::Recorded;
+use crate::candidate::Candidate;
 use crate::placed::Placed;
 use bearing_lookup::bloom::Sizes;
 use bearing_lookup::conformance::Decides;
@@ -68,9 +68,7 @@ pub(super) fn routes(
     let kind = candidate.parts.lookup;
     let lookup = Lookup::new(kind, sizes).map_err(|error| error.to_string())?;
     let of_ring = candidate.parts.partition == PartitionKind::Ring;
-    let is_finger =
-        matches!(kind, LookupKind::Fingers | LookupKind::CachedFingers | LookupKind::RebuildingFingers);
-    let lookup = match (is_finger, of_ring) {
+    let lookup = match (kind.is_ring(), of_ring) {
         (true, true) => lookup.with_pings(PING, 3 * PING),
         (true, false) => lookup.with_points(Points::of(partition.arcs())).with_pings(PING, 3 * PING),
         (false, _) => Ok(lookup),
@@ -78,7 +76,7 @@ pub(super) fn routes(
     let lookup = lookup.map_err(|error| error.to_string())?;
     // Who owns by points of a ring has no tablets: fingers and the ring itself decide. Clients that compute
     // know exact arcs.
-    let arcs = match is_finger || kind == LookupKind::Computed {
+    let arcs = match kind.is_ring() || kind == LookupKind::Computed {
         true => partition.arcs().clone(),
         false => partition.arcs().rounded(TOLERANCE),
     };
@@ -101,7 +99,7 @@ pub(super) fn routes(
     for (server, machine) in lookup.servers(servers) {
         world.add_server(server, machine);
     }
-    if !is_finger {
+    if !kind.is_ring() {
         let assignment = Assignment::of(&arcs, 1).map_err(|error| error.to_string())?;
         let map = Event::Map(Map::new(MapVersion(1), assignment));
         let all: Vec<ServerId> = world.servers().collect();

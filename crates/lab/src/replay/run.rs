@@ -1,8 +1,8 @@
 //! One scheme, one number of servers, one seed: a recorded trace, replayed.
 
-use super::candidate::Candidate;
 use super::recorded::{Part, Recorded};
 use super::routes::{self, Routes};
+use crate::candidate::Candidate;
 use crate::namespace::NodeNumber;
 use crate::placed::Placed;
 use crate::scores;

@@ -71,6 +71,7 @@ mod tests {
                 ours: Vec::new(),
                 seed: 0,
                 commit: String::new(),
+                costs: None,
             };
             let read = fields(&csv_of(&figure));
             prop_assert_eq!(read[0].join(","), "figure,scheme,x,y,half");

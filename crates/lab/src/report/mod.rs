@@ -1,8 +1,8 @@
 //! The report: one page of HTML with what was found first, then figure by figure.
 //!
 //! Invariants: the page needs no network and no script; every figure says what is measured, what simulated
-//! and what assumed; text is escaped, whoever named things; the same input gives the same bytes. It does not
-//! write files: who does puts each figure's values beside the page, by [`csv_name`] and [`json_name`].
+//! and what assumed; text is escaped, wherever it comes from; the same input gives the same bytes. It does
+//! not write files: who does puts each figure's values beside the page, by [`csv_name`] and [`json_name`].
 
 mod csv;
 
@@ -226,7 +226,7 @@ fn claim_of(published: Option<&Claim>, ours: Option<&Seen>) -> Markup {
     let (holds, class) = match (published, ours) {
         (_, None) => ("not looked at", "open"),
         // Nothing is claimed that could fail, unless what was seen says itself that it does.
-        (None, Some(seen)) if seen.holds => ("–", "open"),
+        (None, Some(seen)) if seen.holds && !seen.must => ("–", "open"),
         (_, Some(seen)) if seen.holds => ("yes", "yes"),
         (_, Some(_)) => ("no", "no"),
     };
@@ -266,6 +266,7 @@ mod tests {
             value,
             holds,
             why: "fewer <hops>".to_owned(),
+            must: false,
         };
         Figure {
             figure: name.to_owned(),
@@ -277,6 +278,7 @@ mod tests {
             ours: vec![seen("twice as fast", 1.234567, false), seen("further", 3.0, true)],
             seed: 7,
             commit: "abc".to_owned(),
+            costs: None,
         }
     }
 

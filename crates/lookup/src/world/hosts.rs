@@ -1,4 +1,5 @@
-//! Hosts whose work takes time: each has one processor, which does one thing at a time.
+//! Hosts whose work takes time: each has one processor, which does one thing at a time, and one server or
+//! several.
 //!
 //! Invariants: what follows from an event leaves the host when the work for it is done, so what the work
 //! costs may depend on what the machine decided. A timer interrupts and costs nothing. No order changes how
@@ -32,12 +33,28 @@ pub struct Work {
     pub check: Duration,
     /// To take any other message, also the acknowledgement of a copy.
     pub message: Duration,
+    /// To begin: a server then takes all that waits for it, [`AT_ONCE`] at most, and what follows leaves when
+    /// all of it is done, as in an event loop. Where it costs nothing, one thing is taken after the other.
+    /// Only in the order of arrival.
+    pub turn: Duration,
+    /// To wake up, for a processor that has nothing to do when something comes. What comes meanwhile is taken
+    /// with it. Only in the order of arrival.
+    pub wake: Duration,
 }
+
+/// As many datagrams does a daemon take from its socket before it does anything.
+pub const AT_ONCE: usize = 64;
 
 impl Work {
     /// Nothing costs anything.
-    pub const NONE: Work =
-        Work { relay: Duration::ZERO, serve: Duration::ZERO, check: Duration::ZERO, message: Duration::ZERO };
+    pub const NONE: Work = Work {
+        relay: Duration::ZERO,
+        serve: Duration::ZERO,
+        check: Duration::ZERO,
+        message: Duration::ZERO,
+        turn: Duration::ZERO,
+        wake: Duration::ZERO,
+    };
 
     /// What an event cost that led to these commands.
     fn of(&self, kind: Kind, commands: &[Command]) -> Duration {
@@ -89,7 +106,7 @@ impl Kind {
     }
 }
 
-/// What a server's processor has done so far.
+/// What a processor has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// How long it was busy.
@@ -122,6 +139,8 @@ pub(super) enum Held {
     Copy(Query, ServerId),
     /// The client is answered.
     Copied(Query),
+    /// What was taken together.
+    Turn(Vec<Held>),
 }
 
 impl Held {
@@ -130,6 +149,7 @@ impl Held {
         match self {
             Held::Copy(..) => true,
             Held::Copied(_) => false,
+            Held::Turn(taken) => taken.iter().any(Held::is_stored),
             Held::Commands(commands) => {
                 commands.iter().any(|command| matches!(command, Command::Serve(_) | Command::Check(_)))
             }
@@ -140,6 +160,7 @@ impl Held {
     pub(super) fn queries(self) -> Vec<Query> {
         match self {
             Held::Copy(query, _) | Held::Copied(query) => vec![query],
+            Held::Turn(taken) => taken.into_iter().flat_map(Held::queries).collect(),
             Held::Commands(commands) => commands
                 .into_iter()
                 .filter_map(|command| match command {
@@ -161,6 +182,8 @@ impl Held {
 pub(super) struct Begun {
     /// Its number: what was interrupted, or was begun by a server that has vanished, does not end.
     pub(super) number: u64,
+    /// Whose it is.
+    pub(super) server: ServerId,
     /// What follows.
     pub(super) held: Held,
     /// When it ends.
@@ -170,38 +193,70 @@ pub(super) struct Begun {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Processor {
-    /// What the machine has not seen yet.
-    pub(super) waiting: VecDeque<Job>,
-    /// What it has decided on, and how long that will take; first what does not touch the store.
-    pub(super) decided: [VecDeque<(Held, Duration)>; 2],
+    /// What the machines have not seen yet.
+    pub(super) waiting: VecDeque<(ServerId, Job)>,
+    /// What they have decided on, and how long that will take; first what does not touch the store.
+    decided: [VecDeque<Decided>; 2],
     pub(super) begun: Option<Begun>,
+    /// When it had nothing to do any more. What comes at that moment does not find it asleep.
+    pub(super) idle_since: Option<Mono>,
     done: Done,
 }
 
+/// What a server has decided on, and how long that will take.
+pub(super) type Decided = (ServerId, Held, Duration);
+
 impl Processor {
     /// What touches the store makes way for what does not.
-    pub(super) fn decide(&mut self, held: Held, takes: Duration, now: Mono) {
+    pub(super) fn decide(&mut self, (server, held, takes): Decided, now: Mono) {
         let is_stored = held.is_stored();
-        self.decided[usize::from(is_stored)].push_back((held, takes));
+        self.decided[usize::from(is_stored)].push_back((server, held, takes));
         if !is_stored
-            && let Some(Begun { held, until, .. }) = self.begun.take_if(|begun| begun.held.is_stored())
+            && let Some(Begun { server, held, until, .. }) =
+                self.begun.take_if(|begun| begun.held.is_stored())
         {
             let left = until.since(now);
             self.done.busy = self.done.busy.saturating_sub(left);
-            self.decided[1].push_front((held, left));
+            self.decided[1].push_front((server, held, left));
         }
     }
 
     /// What was decided on and comes next.
-    pub(super) fn next_decided(&mut self) -> Option<(Held, Duration)> {
+    pub(super) fn next_decided(&mut self) -> Option<Decided> {
         self.decided.iter_mut().find_map(VecDeque::pop_front)
     }
 
-    /// The server vanishes: nothing waits any more, and nothing ends. The queries that were decided on.
-    pub(super) fn vanish(&mut self) -> (VecDeque<Job>, Vec<Query>) {
-        let decided = self.decided.iter_mut().flat_map(std::mem::take).map(|(held, _)| held);
-        let held: Vec<Held> = self.begun.take().map(|begun| begun.held).into_iter().chain(decided).collect();
-        (std::mem::take(&mut self.waiting), held.into_iter().flat_map(Held::queries).collect())
+    /// What the server whose turn it is takes at once: one thing, or all that waits for it.
+    pub(super) fn next_waiting(&mut self, in_turns: bool) -> Option<(ServerId, Vec<Job>)> {
+        let (server, first) = self.waiting.pop_front()?;
+        let mut jobs = vec![first];
+        if in_turns {
+            let waiting = std::mem::take(&mut self.waiting);
+            for (of, job) in waiting {
+                if of == server && jobs.len() < AT_ONCE {
+                    jobs.push(job);
+                } else {
+                    self.waiting.push_back((of, job));
+                }
+            }
+        }
+        Some((server, jobs))
+    }
+
+    /// A server vanishes: nothing waits for it any more, and nothing of it ends. What has to be answered for:
+    /// what waited, and the queries that were decided on.
+    pub(super) fn vanish(&mut self, server: ServerId) -> (Vec<Job>, Vec<Query>) {
+        let begun = self.begun.take_if(|begun| begun.server == server).map(|begun| begun.held);
+        let mut held: Vec<Held> = begun.into_iter().collect();
+        for decided in &mut self.decided {
+            let (its, others) = std::mem::take(decided).into_iter().partition(|(of, ..)| *of == server);
+            *decided = others;
+            held.extend(VecDeque::into_iter(its).map(|(_, held, _)| held));
+        }
+        let (its, others) = std::mem::take(&mut self.waiting).into_iter().partition(|(of, _)| *of == server);
+        self.waiting = others;
+        let jobs = VecDeque::into_iter(its).map(|(_, job)| job).collect();
+        (jobs, held.into_iter().flat_map(Held::queries).collect())
     }
 
     /// Accounts for an event that led to these commands. What it takes.

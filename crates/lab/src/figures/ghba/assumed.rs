@@ -67,7 +67,7 @@ pub(super) fn figure(name: &str, effort: Effort, axes: [&str; 3], series: Vec<Se
     let [x, y, unit] = axes.map(str::to_owned);
     let figure = name.to_owned();
     let (published, ours, commit) = (Vec::new(), Vec::new(), String::new());
-    Figure { figure, x, y, unit, series, published, ours, seed: effort.seed, commit }
+    Figure { figure, x, y, unit, series, published, ours, seed: effort.seed, commit, costs: None }
 }
 
 /// Sizes of the figures are within the bounds of filters.

@@ -124,6 +124,7 @@ pub fn figure_11(name: &str, effort: Effort) -> Figure {
     let mut figure = figure(name, effort, ["servers", "replicas that move", ""], series);
     let last = WITH_ROOM.len() - 1;
     figure.claim("HBA moves at 100 servers", 100.0, hba[last].mean, 100.0..=100.0, "");
+    figure.stands(Some("HBA"), Some(100.0), 100.0);
     let most = 100.0 - members(100) as f64;
     let why = "a bound: of M' + 1 places one is the same by chance";
     figure.claim(
@@ -133,6 +134,7 @@ pub fn figure_11(name: &str, effort: Effort) -> Figure {
         0.8 * most..=most,
         why,
     );
+    figure.stands(Some("hash placement"), Some(100.0), most);
     let off = grouped.iter().zip(&formula).map(|(ours, formula)| (ours.mean - formula.mean).abs());
     let off = off.fold(0.0, f64::max);
     figure.claim("G-HBA moves (N - M')/(M' + 1): off by at most", 0.0, off, 0.0..=1.0, "whole replicas move");

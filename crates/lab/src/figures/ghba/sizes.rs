@@ -129,6 +129,11 @@ pub fn figure_6(name: &str, effort: Effort) -> Figure {
             f64::from(published)..=f64::from(published),
             UNEXPLAINED,
         );
+        figure.stands(
+            Some(&format!("{}, {} servers", HP.name, rates.servers)),
+            Some(f64::from(published)),
+            1.0,
+        );
     }
     for (rates, published) in of_hp.iter().zip([6, 9]) {
         see_exponent(&mut figure, rates, published);
@@ -160,6 +165,7 @@ pub fn figure_7(name: &str, effort: Effort) -> Figure {
     let mut figure = figure(name, effort, ["servers", "best M", ""], series);
     let last = figure.y("equation (2), measured rates", SERVERS.len() - 1);
     figure.claim("best M at 100 servers", 9.0, last, 9.0..=9.0, UNEXPLAINED);
+    figure.stands(None, Some(100.0), 9.0);
     for rates in &rates {
         if rates.servers >= 20 {
             see_exponent(&mut figure, rates, published_group_most(rates.servers));

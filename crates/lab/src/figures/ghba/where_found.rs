@@ -76,6 +76,7 @@ pub fn figure_13(name: &str, effort: Effort) -> Figure {
         "the rest is L1's: a member holds a ninth of the filters, so L2 adds a ninth of what L1 missed; \
          how much L1 finds is as the popularity is, which is assumed",
     );
+    figure.stands(Some("8 bits, active files only, L1 and L2"), Some(100.0), 0.8);
     let (published, active) = (
         at_most(&figure, "8 bits a file, L1 to L3"),
         at_most(&figure, "8 bits, active files only, L1 to L3"),
@@ -87,6 +88,7 @@ pub fn figure_13(name: &str, effort: Effort) -> Figure {
         0.9..=1.0,
         "filters as large as table 5's with only the files in use in them; the next lines are of others",
     );
+    figure.stands(Some("8 bits, active files only, L1 to L3"), Some(100.0), 0.9);
     figure.must(
         "the same with all files in them, 8 bits each, as table 5 counts them".to_owned(),
         published,

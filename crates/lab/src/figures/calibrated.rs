@@ -1,0 +1,99 @@
+//! Beyond the papers: what clusters of the servers of this program can do, by what was measured of these.
+
+use super::draw::line;
+use crate::candidate::Candidate;
+use crate::figure::Figure;
+use crate::parallel::each;
+use crate::queues::calibration::{Calibration, TOLERANCE};
+use crate::queues::study::Study;
+use crate::queues::{Costs, Division, SetupError};
+use crate::report::Basis;
+use crate::statistics::{Interval, mean};
+use bearing_placement::Scheme;
+
+/// The figure's name.
+pub const CALIBRATED: &str = "queues-calibrated";
+
+const SCHEMES: [Scheme; 5] =
+    [Scheme::Hash, Scheme::AnglecutHashed, Scheme::Metaflow, Scheme::OneHop, Scheme::Chord];
+const DIVISIONS: [(Division, &str); 2] =
+    [(Division::EqualArcs, "equal arcs"), (Division::Published, "as published")];
+const CLIENTS: u32 = 500;
+
+/// Draws it. `is_quick` runs less, for a look.
+pub fn calibrated(found: &Calibration, seed: u64, is_quick: bool) -> Result<Figure, SetupError> {
+    let (sizes, seeds): (&[u32], u64) = if is_quick { (&[10, 100], 2) } else { (&[10, 100, 500, 2000], 4) };
+    let costs = Costs::calibrated(found.coefficients);
+    let mut figure = Figure {
+        figure: CALIBRATED.to_owned(),
+        x: "servers".to_owned(),
+        y: "throughput".to_owned(),
+        unit: "thousand operations a second".to_owned(),
+        series: Vec::new(),
+        published: Vec::new(),
+        ours: Vec::new(),
+        seed,
+        commit: String::new(),
+        costs: None,
+    };
+    let lines: Vec<(Scheme, Division, &str)> = DIVISIONS
+        .into_iter()
+        .flat_map(|(division, word)| SCHEMES.map(|scheme| (scheme, division, word)))
+        .collect();
+    let mut studies = Vec::new();
+    for (scheme, division, _) in &lines {
+        for servers in sizes {
+            studies.extend((seed..seed + seeds).map(|seed| Study {
+                candidate: Candidate::of(*scheme),
+                servers: *servers,
+                clients: CLIENTS,
+                division: *division,
+                costs,
+                wires: None,
+                seed,
+            }));
+        }
+    }
+    let rates: Vec<f64> = each(&studies, |study| Ok(study.capacity()?.rates.per_second / 1e3))
+        .into_iter()
+        .collect::<Result<_, SetupError>>()?;
+    let ideal = |servers: &u32| {
+        let each = 1.0 / costs.storage().as_secs_f64() / 1e3;
+        Interval { mean: f64::from(*servers) * each, half: 0.0 }
+    };
+    let xs: Vec<f64> = sizes.iter().map(|servers| f64::from(*servers)).collect();
+    figure.costly(costs.mode(), line("ideal", &xs, &sizes.iter().map(ideal).collect::<Vec<_>>()));
+    for ((scheme, _, word), rates) in lines.iter().zip(rates.chunks(sizes.len() * seeds as usize)) {
+        let points: Vec<Interval> = rates.chunks(seeds as usize).map(Interval::of).collect();
+        let last = rates.chunks(seeds as usize).last().map_or(0.0, mean);
+        let most = sizes.last().map_or(0.0, |servers| ideal(servers).mean);
+        figure.costly(costs.mode(), line(&format!("{scheme}, {word}"), &xs, &points));
+        figure.see(format!("{scheme}, {word}, with the most servers: of the ideal"), last / most, "");
+    }
+    let [throughput, median] = found.errors();
+    for (what, error) in [("throughput", throughput), ("the median latency", median)] {
+        let claim = format!(
+            "how far queues are off in {what} under loads that they were not fitted to: at most {TOLERANCE}"
+        );
+        figure.must(claim, error, 0.0..=TOLERANCE, "the machine was not still, or the model lacks something");
+    }
+    Ok(figure)
+}
+
+/// What of it is measured, what simulated, what assumed.
+pub fn basis(found: &Calibration) -> Basis {
+    let Calibration { date, machine, commit, rounds, .. } = found;
+    Basis {
+        measured: format!(
+            "what work costs metadata servers, on {date} ({machine}; sources {commit}; medians of {rounds} rounds)"
+        ),
+        simulated:
+            "hosts are queues whose servers take all that waits in turns; lookups and placements are those \
+                    of production"
+                .to_owned(),
+        assumed:
+            "operations are stat; other messages cost as much as a lookup; links take 500 ns and carry 10 \
+                  Gb/s; clients are never busy"
+                .to_owned(),
+    }
+}
