@@ -173,7 +173,13 @@ pub fn calibrate(rounds: &[Round]) -> Result<(Coefficients, Vec<Judged>, Vec<Jud
         let said = |(load, seen)| Ok(Judged { load, seen, said: predict(coefficients, load)? });
         loads.into_iter().zip(seen).map(said).collect()
     };
-    let loads = judged_by(fitted[3].per_second);
+    // Open loops are judged at the rate that there was: it followed the machine's speed.
+    let mut loads = judged_by(fitted[3].per_second);
+    for (load, seen) in loads.iter_mut().zip(&judged) {
+        if let Pace::Open(per_second) = &mut load.pace {
+            *per_second = seen.per_second;
+        }
+    }
     Ok((coefficients, beside(FITTED, fitted)?, beside(loads, judged)?))
 }
 
