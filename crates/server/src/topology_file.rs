@@ -153,31 +153,21 @@ impl<'de> Deserialize<'de> for Latency {
 }
 
 fn duration(text: &str) -> Option<Duration> {
-    let text = text.trim();
-    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic())?);
-    let nanoseconds = match unit {
-        "ns" => 1.0,
-        "us" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        _ => return None,
-    };
-    let latency = number.trim().parse::<f64>().ok()? * nanoseconds;
-    (0.0..=1e10).contains(&latency).then(|| Duration::from_nanos(latency.round() as u64))
+    let nanoseconds = quantity(text, &[("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)])?;
+    (0.0..=1e10).contains(&nanoseconds).then(|| Duration::from_nanos(nanoseconds.round() as u64))
 }
 
 fn bits(text: &str) -> Option<u64> {
+    let bits = quantity(text, &[("kb/s", 1e3), ("Mb/s", 1e6), ("Gb/s", 1e9), ("Tb/s", 1e12)])?;
+    (0.0..=1e18).contains(&bits).then_some(bits.round() as u64)
+}
+
+/// A number and one of these units.
+fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let text = text.trim();
     let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic())?);
-    let unit = match unit {
-        "kb/s" => 1e3,
-        "Mb/s" => 1e6,
-        "Gb/s" => 1e9,
-        "Tb/s" => 1e12,
-        _ => return None,
-    };
-    let bits = number.trim().parse::<f64>().ok().filter(|number| number.is_finite())? * unit;
-    (0.0..=1e18).contains(&bits).then_some(bits.round() as u64)
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
+    Some(number.trim().parse::<f64>().ok()? * factor)
 }
 
 /// What a file says.
