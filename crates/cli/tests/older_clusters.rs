@@ -5,9 +5,9 @@
 
 mod common;
 
+use bearing_server::init::{LOOPBACK, choose_addresses};
 use common::{TestCluster, bearing, can_mount, shell};
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 
 fn fixture() -> PathBuf {
@@ -22,23 +22,12 @@ fn unpack(cluster: &TestCluster, kind: &str) {
     let path = cluster.file("cluster.toml");
     let text = fs::read_to_string(&path).unwrap();
     let count = text.matches("127.0.0.1:").count();
-    let mut ports = free_ports(count).into_iter();
+    let mut free = choose_addresses(LOOPBACK, count, None).unwrap().into_iter();
     let lines = text.lines().map(|line| match line.split_once("127.0.0.1:") {
-        Some((before, _)) => format!("{before}127.0.0.1:{}\"\n", ports.next().unwrap()),
+        Some((before, _)) => format!("{before}{}\"\n", free.next().unwrap()),
         None => format!("{line}\n"),
     });
     fs::write(&path, lines.collect::<String>()).unwrap();
-}
-
-/// Ports that nobody uses, all held until the last is found so that none comes twice.
-fn free_ports(count: usize) -> Vec<u16> {
-    let hold = || {
-        let streams = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
-        let port = streams.local_addr().ok()?.port();
-        Some((port, streams, UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok()?))
-    };
-    let held: Vec<_> = std::iter::repeat_with(hold).flatten().take(count).collect();
-    held.into_iter().map(|(port, ..)| port).collect()
 }
 
 fn listed(cluster: &TestCluster) -> String {

@@ -1,7 +1,21 @@
 //! The addresses of this host.
 
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::ffi::CStr;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+/// Reserves an address, if nobody uses or has reserved it, as long as this process lives. A server of this
+/// machine, which may listen where others only have a name, gets it all the same.
+pub fn reserve(address: SocketAddr) -> io::Result<()> {
+    UdpSocket::bind(address)?;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // In this order: it fails where another has reserved, and does not keep the server out.
+    socket.bind(&SockAddr::from(address))?;
+    socket.set_reuse_address(true)?;
+    std::mem::forget(socket);
+    Ok(())
+}
 
 /// The addresses of all interfaces; none if the kernel does not say.
 pub fn own_addresses() -> Vec<IpAddr> {

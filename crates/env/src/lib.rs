@@ -12,7 +12,7 @@ mod memory;
 mod random;
 mod secret;
 
-pub use addresses::{carried_by, interface_of, own_addresses};
+pub use addresses::{carried_by, interface_of, own_addresses, reserve};
 pub use clock::Clock;
 pub use endpoint::{
     ConnectionId, Counters, DatagramSender, Destination, Endpoint, EndpointError, Incoming, Peer, SendError,

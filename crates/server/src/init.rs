@@ -8,7 +8,7 @@ use crate::config::{DaemonFile, EtcdFile};
 use crate::{StartError, toml_file};
 use bearing_engines_etcd::EtcdCoordinator;
 use bearing_engines_local::RedbCoordinator;
-use bearing_env::{Secret, random_u64};
+use bearing_env::{Secret, random_u64, reserve};
 use bearing_placement::{Assignment, LookupKind, Scheme};
 use bearing_proto::client::{FilesystemRecord, ServerEntry, ServerKind};
 use bearing_proto::coordinator::{FILESYSTEM_KEY, SWAP_MAX, encode_register, server_key, tablet_key};
@@ -217,8 +217,8 @@ pub(crate) fn metrics_beside(address: SocketAddr) -> Option<SocketAddr> {
     Some((LOOPBACK, address.port().checked_add(METRICS_PORT_AFTER)?).into())
 }
 
-/// Addresses that are free now, for datagrams and for streams. All are held until the last is found, so that
-/// none is chosen twice.
+/// Addresses that are free, for datagrams and for streams. What is chosen here, not given, nobody else chooses
+/// as long as this process lives.
 pub fn choose_addresses(
     host: IpAddr,
     count: usize,
@@ -227,18 +227,18 @@ pub fn choose_addresses(
     if let Some(base) = port_base {
         return fixed_addresses(host, count, base);
     }
-    let span = u64::from(PORTS.end - PORTS.start);
-    let first = (random_u64() % span) as u16;
-    let candidates =
-        (0..PORTS.end - PORTS.start).map(|step| PORTS.start + (first + step) % (PORTS.end - PORTS.start));
-    let held: Vec<_> = candidates.filter_map(|port| hold((host, port).into()).ok()).take(count).collect();
-    if held.len() < count {
-        let (start, end, found) = (PORTS.start, PORTS.end, held.len());
+    let span = PORTS.end - PORTS.start;
+    let first = (random_u64() % u64::from(span)) as u16;
+    let candidates = (0..span).map(|step| (host, PORTS.start + (first + step) % span).into());
+    let reserved: Vec<SocketAddr> =
+        candidates.filter(|address| reserve(*address).is_ok()).take(count).collect();
+    if reserved.len() < count {
+        let (start, end, found) = (PORTS.start, PORTS.end, reserved.len());
         return Err(StartError::Refused(format!(
             "only {found} of {count} ports are free between {start} and {end}; give --port-base"
         )));
     }
-    Ok(held.into_iter().map(|held| held.address).collect())
+    Ok(reserved)
 }
 
 fn fixed_addresses(host: IpAddr, count: usize, base: u16) -> Result<Vec<SocketAddr>, StartError> {
@@ -254,23 +254,15 @@ fn fixed_addresses(host: IpAddr, count: usize, base: u16) -> Result<Vec<SocketAd
     held.map(|_| addresses)
 }
 
-/// An address that nobody else can take while this lives.
-struct Held {
-    address: SocketAddr,
-    _datagrams: UdpSocket,
-    _streams: TcpListener,
-}
-
-fn hold(address: SocketAddr) -> Result<Held, StartError> {
+/// Whether an address is free; it is as long as the sockets live.
+fn hold(address: SocketAddr) -> Result<(UdpSocket, TcpListener), StartError> {
     let refused = |error: std::io::Error| {
         StartError::Listen(format!(
             "cannot listen on {address}: {error}; is it an address of this host? Stop what uses the port, or choose \
              others with --port-base"
         ))
     };
-    let _datagrams = UdpSocket::bind(address).map_err(refused)?;
-    let _streams = TcpListener::bind(address).map_err(refused)?;
-    Ok(Held { address, _datagrams, _streams })
+    Ok((UdpSocket::bind(address).map_err(refused)?, TcpListener::bind(address).map_err(refused)?))
 }
 
 /// The first registers: who serves which tablet, where the servers are, and the filesystem's constants.
@@ -378,6 +370,17 @@ mod tests {
         drop(crate::state::Occupied::take(&layout.daemon(daemon.name), daemon).unwrap());
         let error = init(&layout, &plan()).unwrap_err();
         assert!(error.to_string().contains("metadata-1"), "{error}");
+    }
+
+    #[test]
+    fn a_chosen_port_is_chosen_by_nobody_else() {
+        let address = choose_addresses(LOOPBACK, 1, None).unwrap()[0];
+        assert!(reserve(address).is_err(), "{address} can be chosen again");
+        // A server gets it all the same, also when one has just ended.
+        for _ in 0..2 {
+            drop(hold(address).unwrap());
+        }
+        assert!(reserve(address).is_err(), "{address} can be chosen when its server ends");
     }
 
     #[test]

@@ -149,9 +149,13 @@ impl TestCluster {
         ])
     }
 
-    /// Stops it.
+    /// Stops it. Its ports remain its own: tests beside this one make clusters too.
     pub fn down(&self) -> Ran {
-        bearing(&["down", "--dir", &self.dir()])
+        let ran = bearing(&["down", "--dir", &self.dir()]);
+        let text = fs::read_to_string(self.file("cluster.toml")).unwrap_or_default();
+        let addresses = text.split('"').filter_map(|part| part.parse().ok());
+        addresses.for_each(|address| drop(bearing_env::reserve(address)));
+        ran
     }
 
     /// Runs a command that takes the cluster's directory.
