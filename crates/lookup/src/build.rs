@@ -6,13 +6,18 @@ use crate::computed::ComputedClient;
 use crate::conformance::Decides;
 use crate::finger::{FingerClient, FingerConfig, FingerServer, Points, Reliability, RoutingCache};
 use crate::machine::Machine;
+use crate::query::FileKey;
 use crate::table::{AskFirst, NetworkClient, TableClient, TableServer};
 use bearing_placement::LookupKind;
 use bearing_types::{Mono, ParameterError, ServerId};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The coordinator's number among servers. It owns nothing.
 pub const COORDINATOR: ServerId = ServerId(0);
+
+/// How often servers at rest ask for each other.
+const SELDOM: Duration = Duration::from_secs(3600);
 
 /// Makes the machines of one lookup, as published.
 #[derive(Clone, Debug)]
@@ -57,6 +62,13 @@ impl Lookup {
         Ok(Lookup { ring: self.ring.with_pings(every, timeout)?, ..self })
     }
 
+    /// The same where no server comes or goes: hardly any asks whether the others are still there.
+    pub fn at_rest(self) -> Lookup {
+        let filters = self.filters.map(|filters| BloomOptions { beat: SELDOM, ..filters });
+        let ring = self.ring.with_pings(SELDOM, 3 * SELDOM).expect("these times are in bounds");
+        Lookup { filters, ring, ..self }
+    }
+
     /// A client that knows these servers; the how-manieth it is says which of them is the nearest to it.
     pub fn client(&self, servers: &[ServerId], number: u64) -> Box<dyn Machine> {
         let drawn = xxhash_rust::xxh3::xxh3_64_with_seed(&number.to_le_bytes(), 0x6e65_6172);
@@ -91,21 +103,25 @@ impl Lookup {
     /// These servers, as they are when all have long been there, and whoever is beside them. Each numbers
     /// itself among all.
     pub fn servers(&self, members: &[ServerId]) -> Vec<(ServerId, Box<dyn Machine>)> {
-        let founding = self.filters.map(|filters| {
-            let founding = Founding::of(members.iter().copied(), filters.group_most);
-            (filters, founding.expect("checked when they were made"))
-        });
+        self.servers_holding(members, &BTreeMap::new())
+    }
+
+    /// The same with these files in their stores. Filters that name files have been exchanged.
+    pub fn servers_holding(
+        &self,
+        members: &[ServerId],
+        files: &BTreeMap<ServerId, Vec<FileKey>>,
+    ) -> Vec<(ServerId, Box<dyn Machine>)> {
+        if let Some(filters) = &self.filters {
+            return with_filters(*filters, members, files);
+        }
         let ring = self.points.ring(members);
         let machine = |server: ServerId| -> Box<dyn Machine> {
-            match (&founding, self.kind) {
-                (Some((filters, founding)), _) => {
-                    let founded = BloomServer::founded(server, *filters, founding, Mono::ZERO);
-                    Box::new(founded.expect("checked when they were made"))
-                }
-                (None, LookupKind::Fingers | LookupKind::CachedFingers | LookupKind::RebuildingFingers) => {
+            match self.kind {
+                LookupKind::Fingers | LookupKind::CachedFingers | LookupKind::RebuildingFingers => {
                     Box::new(FingerServer::settled_in(&ring, server, &self.points, self.ring.clone()))
                 }
-                (None, _) => self.newcomer(server),
+                _ => self.newcomer(server),
             }
         };
         let mut all: Vec<_> = members.iter().map(|server| (*server, machine(*server))).collect();
@@ -178,15 +194,65 @@ impl Lookup {
     }
 }
 
+fn with_filters(
+    options: BloomOptions,
+    members: &[ServerId],
+    files: &BTreeMap<ServerId, Vec<FileKey>>,
+) -> Vec<(ServerId, Box<dyn Machine>)> {
+    const CHECKED: &str = "checked when they were made";
+    let founding = Founding::of(members.iter().copied(), options.group_most).expect(CHECKED);
+    let found = |server: &ServerId| {
+        if files.is_empty() {
+            return BloomServer::founded(*server, options, &founding, Mono::ZERO).expect(CHECKED);
+        }
+        let held = files.get(server).into_iter().flatten().copied();
+        BloomServer::founded_with(*server, options, &founding, Mono::ZERO, held).expect(CHECKED)
+    };
+    let mut machines: Vec<BloomServer> = members.iter().map(found).collect();
+    if !files.is_empty() {
+        bloom::exchange(&mut machines);
+    }
+    members.iter().copied().zip(machines).map(|(server, machine)| (server, Box::new(machine) as _)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::conformance::{self, Kit};
+    use crate::query::{QueryId, Target};
     use bearing_placement::partition::build;
     use bearing_placement::{Combination, Parameters, PartitionKind, Scheme};
+    use bearing_types::Position;
 
     const SEEDS: u64 = 25;
     const SIZES: Sizes = Sizes { servers: 13, keys_each: 100 };
+
+    /// So that replays need not wait for filters to go round.
+    #[test]
+    fn filters_that_were_exchanged_lead_to_files_at_once() {
+        use crate::world::World;
+        let members: Vec<ServerId> = (1..=13).map(ServerId).collect();
+        let home_of = |file: u64| ServerId(1 + (file * 5 % 13) as u32);
+        let mut files: BTreeMap<ServerId, Vec<FileKey>> = BTreeMap::new();
+        (0..1000).for_each(|file| files.entry(home_of(file)).or_default().push(FileKey(file)));
+        for kind in [LookupKind::BloomLevels, LookupKind::BloomGroups, LookupKind::BloomArray16] {
+            let made = Lookup::new(kind, SIZES).unwrap().at_rest();
+            let home = move |target: &Target| Some(home_of(target.file.0));
+            let mut world: World = World::new(Duration::from_micros(100), Box::new(home));
+            for (server, machine) in made.servers_holding(&members, &files) {
+                world.add_server(server, machine);
+                files[&server].iter().for_each(|file| world.keep(server, *file));
+            }
+            world.add_client(made.client(&members, 0));
+            for file in 0..500 {
+                let target = Target { position: Position(0), file: FileKey(file) };
+                world.ask(0, QueryId(file), target);
+                assert!(world.run_until_answered(Duration::from_secs(60)));
+            }
+            let each = world.messages() as f64 / 500.0;
+            assert!(each < 5.0, "{kind}: {each} messages a file");
+        }
+    }
 
     fn conforms(parts: Combination, parameters: &Parameters, seeds: u64) {
         let made = Lookup::new(parts.lookup, SIZES).expect("within bounds");

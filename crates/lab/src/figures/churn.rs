@@ -187,6 +187,9 @@ mod tests {
         assert!(hba >= 2.0 * 20.0, "{hba}");
         let grouped = messages(Scheme::GHba, 20, 1, Change::Join);
         assert!(grouped > 0.0 && grouped < hba, "{grouped} of {hba}");
+        // The layout to each, two share-outs to each, and a few who report: not what crossed on its way.
+        let failed = messages(Scheme::GHba, 100, 1, Change::Failure);
+        assert!((100.0..500.0).contains(&failed), "{failed}");
         let ring = messages(Scheme::RdhtMdsc, 20, 1, Change::Failure);
         assert!(ring > 0.0, "nobody is told of a failure");
         assert!(entries(20, 1, Change::Join) > 0.0 && entries(20, 1, Change::Failure) > 0.0);

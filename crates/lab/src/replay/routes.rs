@@ -23,14 +23,14 @@ use std::time::Duration;
 
 /// Operations that are asked, evenly from the whole trace.
 const QUERIES_MAX: usize = 50_000;
+/// Where a request may ask every server, so many are asked in all.
+const ASKED_MAX: usize = 5_000_000;
 /// Clients that ask; others of the trace share theirs.
 const CLIENTS_MAX: usize = 500;
 /// Boundaries of tables are rounded to short prefixes within this share of an arc, as a cluster's are.
 const TOLERANCE: f64 = 0.1;
 /// What a query takes on its way, once. Nothing depends on it.
 const LATENCY: Duration = Duration::from_micros(100);
-/// Nothing happens to the neighbours of a ring here, so they ask for each other seldom.
-const PING: Duration = Duration::from_secs(1);
 /// Longer no query takes; one that does is an error of ours.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -58,22 +58,27 @@ pub(super) fn routes(
     partition: &dyn Partition,
     seed: u64,
 ) -> Result<Routes, String> {
-    let every = recorded.operations.len().div_ceil(QUERIES_MAX).max(1);
+    let kind = candidate.parts.lookup;
+    let queries = match kind {
+        LookupKind::BloomLevels
+        | LookupKind::BloomGroups
+        | LookupKind::BloomArray8
+        | LookupKind::BloomArray16 => QUERIES_MAX.min(ASKED_MAX / servers.len().max(1)),
+        _ => QUERIES_MAX,
+    };
+    let every = recorded.operations.len().div_ceil(queries).max(1);
     let asked: Vec<_> = recorded.operations.iter().step_by(every).copied().collect();
     let nodes: std::collections::BTreeSet<_> = asked.iter().map(|operation| operation.node).collect();
     let sizes = Sizes {
         servers: servers.len() as u32,
         keys_each: (nodes.len() as u64).div_ceil(servers.len() as u64).max(64),
     };
-    let kind = candidate.parts.lookup;
     let lookup = Lookup::new(kind, sizes).map_err(|error| error.to_string())?;
     let of_ring = candidate.parts.partition == PartitionKind::Ring;
     let lookup = match (kind.is_ring(), of_ring) {
-        (true, true) => lookup.with_pings(PING, 3 * PING),
-        (true, false) => lookup.with_points(Points::of(partition.arcs())).with_pings(PING, 3 * PING),
-        (false, _) => Ok(lookup),
+        (true, false) => lookup.at_rest().with_points(Points::of(partition.arcs())),
+        (true, true) | (false, _) => lookup.at_rest(),
     };
-    let lookup = lookup.map_err(|error| error.to_string())?;
     // Who owns by points of a ring has no tablets: fingers and the ring itself decide. Clients that compute
     // know exact arcs.
     let arcs = match kind.is_ring() || kind == LookupKind::Computed {
@@ -96,7 +101,12 @@ pub(super) fn routes(
     );
     let carried = arcs.clone();
     world.set_network(Box::new(move |position| Some(carried.owner(position))));
-    for (server, machine) in lookup.servers(servers) {
+    let mut files: BTreeMap<ServerId, Vec<FileKey>> = BTreeMap::new();
+    if decides == Decides::Holder {
+        holders.iter().for_each(|(file, server)| files.entry(*server).or_default().push(*file));
+        holders.iter().for_each(|(file, server)| world.keep(*server, *file));
+    }
+    for (server, machine) in lookup.servers_holding(servers, &files) {
         world.add_server(server, machine);
     }
     if !kind.is_ring() {
@@ -108,10 +118,6 @@ pub(super) fn routes(
         world.tell_clients(&map);
     } else {
         add_clients(&mut world, &lookup, servers, &asked, seed);
-    }
-    if decides == Decides::Holder {
-        holders.iter().for_each(|(file, server)| world.store(*server, *file));
-        world.run_for(lookup.settles());
     }
     let clients = world.clients().count();
     for (id, operation) in (0..).zip(&asked) {

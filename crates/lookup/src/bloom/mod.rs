@@ -47,4 +47,5 @@ pub use lru::{Hit, Recent, RecentShape};
 pub use message::{BloomMessage, Edition, Replica};
 pub use options::{BloomOptions, HOPS_MAX, QUERIES_MAX, Sizes, published_group_most};
 pub use rates::{Measured, best_group_size, false_positive_rate, misleading_rate, replicas_each};
+pub use replicas::exchange;
 pub use server::{BloomServer, Counts, TableBytes};

@@ -9,6 +9,7 @@ use crate::bloom::server::{BloomServer, Standing};
 use crate::machine::Command;
 use crate::query::FileKey;
 use bearing_types::ServerId;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Editions are counted from here on with each stay: below it, 2^32 of them; above it, 2^32 layouts.
@@ -18,6 +19,17 @@ impl Edition {
     /// The edition before the first of a stay that began with this many layouts.
     pub(super) fn before_first(layouts: u64) -> Edition {
         Edition(layouts << EDITIONS_BITS)
+    }
+}
+
+/// Servers that begin together hold each other's filters from the start, without a message.
+pub fn exchange(servers: &mut [BloomServer]) {
+    let published: BTreeMap<ServerId, Replica> =
+        servers.iter().map(|server| (server.id, server.own_replica())).collect();
+    for server in servers {
+        let Some(shares) = server.shares.clone() else { continue };
+        let held = shares.shared.held_by(server.id).filter_map(|of| published.get(&of));
+        held.for_each(|replica| server.install(replica.clone()));
     }
 }
 

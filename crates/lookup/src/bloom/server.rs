@@ -24,6 +24,7 @@ use crate::query::{FileKey, QueryId};
 use bearing_types::{Mono, ParameterError, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a server did, for those who measure. Only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,6 +87,12 @@ pub(super) enum Standing {
     In,
     /// In, asking to go.
     Leaving,
+}
+
+/// Of a time a part that differs from server to server, above nothing.
+fn part_of(time: Duration, server: ServerId) -> Duration {
+    let drawn = xxhash_rust::xxh3::xxh3_64(&server.0.to_le_bytes());
+    time.mul_f64((drawn >> 40) as f64 / (1u64 << 24) as f64).max(Duration::from_nanos(1))
 }
 
 /// A server with Bloom filters.
@@ -194,7 +201,9 @@ impl BloomServer {
             server.shares = Some(Arc::clone(shares));
             server.edition = Edition::before_first(founding.layout.version().count);
             server.slack = options.publish_at;
-            server.next_beat = Some(now.after(options.beat));
+            // Not all at the same time: news of a failure would cross thousands of heart-beats that do not
+            // know it yet, each of them answered with the whole layout.
+            server.next_beat = Some(now.after(part_of(options.beat, id)));
             server.layout = Some(Arc::clone(&founding.layout));
             server.watch(now);
         }
@@ -402,7 +411,8 @@ mod tests {
         step(&mut machine, message(B, BloomMessage::Found(FILE)));
         let passed = step(&mut machine, Event::Query(query(1, 0)));
         assert_eq!(passed, [Command::Pass(B, query(2, 1))], "L1");
-        assert_eq!(machine.next_wake(), Some(NOW.after(machine.options.beat)), "nothing of a query is kept");
+        let beat = NOW.after(part_of(machine.options.beat, A));
+        assert_eq!(machine.next_wake(), Some(beat), "nothing of a query is kept");
     }
 
     #[test]
