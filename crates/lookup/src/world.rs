@@ -14,7 +14,7 @@ use crate::machine::{Command, Event, Machine};
 use crate::query::{FileKey, LookupError, Query, QueryId, Target};
 use bearing_placement::Draws;
 use bearing_types::{Mono, Position, ServerId};
-use hosts::{Begun, Decided, Held, Job, Kind, Processor};
+use hosts::{Begun, Decided, Held, Job, Kind, Processor, Takes};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
@@ -413,13 +413,14 @@ impl<S: Machine> World<S> {
                 processor.waiting.push_back((server, job));
                 let is_asleep = processor.begun.is_none() && processor.idle_since != Some(now);
                 if is_asleep && !self.work.wake.is_zero() {
-                    self.start(server, Held::Turn(Vec::new()), self.work.wake);
+                    let takes = Takes { all: self.work.wake, work: Duration::ZERO };
+                    self.start(server, Held::Turn(Vec::new()), takes);
                 }
             }
             Order::StoreLast => {
                 let (held, takes) = self.begin(server, job);
                 let now = self.now;
-                self.processor(server).decide((server, held, takes), now);
+                self.processor(server).decide((server, held, Takes::work(takes)), now);
             }
         }
         self.go_on(server);
@@ -447,7 +448,7 @@ impl<S: Machine> World<S> {
                 self.processor(server).idle_since = Some(now);
                 return;
             };
-            if takes.is_zero() {
+            if takes.all.is_zero() {
                 self.follow(server, held);
             } else {
                 self.start(server, held, takes);
@@ -455,10 +456,10 @@ impl<S: Machine> World<S> {
         }
     }
 
-    fn start(&mut self, server: ServerId, held: Held, takes: Duration) {
-        let (now, until) = (self.now, self.now.after(takes));
+    fn start(&mut self, server: ServerId, held: Held, takes: Takes) {
+        let until = self.now.after(takes.all);
         let number = self.plan(until, |number| What::Finish(server, number));
-        self.processor(server).begin(Begun { number, server, held, until }, now);
+        self.processor(server).begin(Begun { number, server, held, takes, until });
     }
 
     /// What waits longest at a server's host, or with it all that waits for the same server.
@@ -467,12 +468,12 @@ impl<S: Machine> World<S> {
         let (server, mut jobs) = self.processor(server).next_waiting(!turn.is_zero())?;
         if turn.is_zero() {
             let (held, takes) = self.begin(server, jobs.pop()?);
-            return Some((server, held, takes));
+            return Some((server, held, Takes::work(takes)));
         }
         let begun: Vec<(Held, Duration)> = jobs.into_iter().map(|job| self.begin(server, job)).collect();
-        let takes = begun.iter().map(|(_, takes)| *takes).sum::<Duration>();
+        let work = begun.iter().map(|(_, takes)| *takes).sum::<Duration>();
         let held = begun.into_iter().map(|(held, _)| held).collect();
-        let takes = (turn + takes).mul_f64(self.luck());
+        let takes = Takes { all: (turn + work).mul_f64(self.luck()), work };
         Some((server, Held::Turn(held), takes))
     }
 

@@ -217,8 +217,8 @@ pub(crate) fn metrics_beside(address: SocketAddr) -> Option<SocketAddr> {
     Some((LOOPBACK, address.port().checked_add(METRICS_PORT_AFTER)?).into())
 }
 
-/// Addresses that are free, for datagrams and for streams. What is chosen here, not given, nobody else chooses
-/// as long as this process lives.
+/// Addresses that are free, for datagrams and for streams. What is chosen here, not given, nobody else
+/// chooses as long as this process lives.
 pub fn choose_addresses(
     host: IpAddr,
     count: usize,

@@ -64,6 +64,9 @@ pub fn run(flags: &CalibrateFlags) -> Result<()> {
     if identity.cores < 2 {
         bail!(Usage("the measurement needs two cores: one for the servers, one for the client".to_owned()));
     }
+    // That it cannot be written is to be said now.
+    put(&flags.out.with_extension("try"), "")?;
+    std::fs::remove_file(flags.out.with_extension("try"))?;
     let directory = std::env::temp_dir().join(format!("bearing-calibrate-{:016x}", random_u64()));
     std::fs::create_dir_all(&directory).with_context(|| format!("make {}", directory.display()))?;
     let _removed = Removed(directory.clone());
@@ -93,13 +96,14 @@ pub fn run(flags: &CalibrateFlags) -> Result<()> {
         judged,
     };
     let text = serde_json::to_string_pretty(&found)?;
-    put(&flags.out, &text)?;
-    if flags.json {
-        say!("{text}")?;
-        return Ok(());
+    match flags.json {
+        true => say!("{text}")?,
+        false => show(&found)?,
     }
-    show(&found)?;
-    say!("\n{}", flags.out.display())?;
+    put(&flags.out, &text)?;
+    if !flags.json {
+        say!("\n{}", flags.out.display())?;
+    }
     Ok(())
 }
 
@@ -120,8 +124,22 @@ pub fn read(path: &Path) -> Result<Calibration> {
             calibration::VERSION
         );
     }
-    serde_json::from_str(&text)
-        .with_context(|| format!("{} is no calibration; `bearing lab calibrate` makes one", path.display()))
+    let found: Calibration = serde_json::from_str(&text).with_context(|| {
+        format!("{} is no calibration; `bearing lab calibrate` makes one", path.display())
+    })?;
+    if found.version == 0 {
+        bail!(
+            "{} has version 0, versions begin with 1; `bearing lab calibrate` makes such a file",
+            path.display()
+        );
+    }
+    if (found.coefficients.storage + found.coefficients.turn).is_zero() {
+        bail!("{}: storage and turn are both 0, so operations cost nothing; calibrate again", path.display());
+    }
+    if found.errors().iter().any(|error| error.is_infinite()) {
+        bail!("{} does not say how far it is off (\"judged\"); calibrate again", path.display());
+    }
+    Ok(found)
 }
 
 /// How far queues are off, in a sentence.
@@ -258,7 +276,8 @@ fn row(judged: &Judged, use_of: &str) -> Vec<String> {
         Pace::Closed(count) => format!("{count} under way"),
         Pace::Open(per_second) => format!("{per_second:.0} a second"),
     };
-    let [rate, median] = judged.errors().map(|error| format!("{:+.0} %", error * 100.0));
+    let shown = |error: f64| format!("{:+.0} %", error * 100.0);
+    let [rate, median] = judged.errors().map(|error| error.map_or_else(|| "given".to_owned(), shown));
     let micros = |seconds: f64| format!("{:.0} us", seconds * 1e6);
     vec![
         format!("{asked}, {pace}"),
@@ -296,5 +315,16 @@ mod tests {
             "coefficients": {{{times}}}, "fitted": [], "judged": []}}"#
         ));
         assert!(negative.contains("microseconds from 0 to 1e9"), "{negative}");
+        let with = |version: u32, turn: u32, spread: f64| {
+            let times = format!(r#""wake": 0, "turn": {turn}, "lookup": 1, "storage": 0, "client": 1"#);
+            said(&format!(
+                r#"{{"version": {version}, "commit": "", "date": "", "machine": "", "rounds": 1,
+                "coefficients": {{{times}, "spread": {spread}}}, "fitted": [], "judged": []}}"#
+            ))
+        };
+        assert!(with(1, 1, 8.0).contains("a spread from 0 to 2"));
+        assert!(with(0, 1, 0.0).contains("version 0"));
+        assert!(with(1, 0, 0.0).contains("operations cost nothing"));
+        assert!(with(1, 1, 0.0).contains("how far it is off"));
     }
 }

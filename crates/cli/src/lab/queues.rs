@@ -24,7 +24,11 @@ Examples:
 
 Without a calibration costs are ratios as in MetaFlow's simulation: a lookup costs as much as a storage operation
 (--ratio), and only shares mean anything. Throughput is a product: lookup (work on storage of all work) x
-imbalance (mean work over the most of one server) x idle (servers that own something).";
+imbalance (mean work over the most of one server) x idle (servers that own something) x turns (few requests wait
+when a server begins to take what waits; 1 with --ratio).
+
+metaflow is without its agents (in-network in the figures): that servers take what the network carries as it is, at no
+cost, is assumed.";
 
 /// `lab queues`.
 #[derive(Args, Clone, Debug)]
@@ -72,7 +76,7 @@ pub fn run(flags: &QueuesFlags) -> Result<()> {
         None => match Costs::of_throughput(ThroughputRatio(flags.ratio), Agent::None) {
             Some(costs) => costs,
             None => bail!(Usage(format!(
-                "--ratio may not be {}; give more than 0, less than a million",
+                "--ratio may not be {}; give more than a millionth, less than a million",
                 flags.ratio
             ))),
         },
@@ -105,19 +109,28 @@ pub fn run(flags: &QueuesFlags) -> Result<()> {
         found
     });
     bar.finish_and_clear();
-    let error = calibration.as_ref().map(calibrate::error_of);
+    let precision = calibration.as_ref().map(calibrate::error_of);
+    // Perhaps one of several schemes cannot be queued; if none can, what was asked for is not there.
+    let refused = found.iter().find_map(|found| found.as_ref().err()).cloned();
+    let refused = refused.filter(|_| found.iter().all(Result::is_err));
+    if let Some(error) = refused {
+        bail!("{error}");
+    }
     if flags.json {
         let rows: Vec<Value> = studies.iter().zip(&found).map(|(study, found)| value(study, found)).collect();
         let mode = match costs.mode() {
             Mode::PaperRatios => "paper-ratios",
             Mode::Calibrated => "calibrated",
         };
-        say!("{}", serde_json::to_string_pretty(&json!({"mode": mode, "error": error, "runs": rows}))?)?;
+        say!(
+            "{}",
+            serde_json::to_string_pretty(&json!({"mode": mode, "precision": precision, "runs": rows}))?
+        )?;
         return Ok(());
     }
     show(&studies, &found, costs.mode())?;
-    match error {
-        Some(error) => say!("\n{error}")?,
+    match precision {
+        Some(precision) => say!("\n{precision}")?,
         None => say!(
             "\ncosts are ratios of a paper: times are in storage operations, throughput is the share of what as many \
              servers did without lookups, imbalance and idle servers"
@@ -148,6 +161,7 @@ fn value(study: &Study, found: &Result<Found, String>) -> Value {
                 row["lookup"] = json!(split.lookup);
                 row["imbalance"] = json!(split.imbalance);
                 row["idle"] = json!(split.idle);
+                row["turns"] = json!(split.turns);
             }
             row["hops"] = json!(rates.hops);
             for (load, latency) in LOADS.iter().zip(&found.latencies) {
@@ -171,12 +185,13 @@ fn show(studies: &[Study], found: &[Result<Found, String>], mode: Mode) -> Resul
         "= LOOKUP",
         "x BALANCE",
         "x IDLE",
+        "x TURNS",
         "HOPS",
         "MEDIAN AT 50 %",
         "AT 80 %",
         "99 % AT 80 %",
     ]);
-    for column in 3..12 {
+    for column in 3..13 {
         table
             .column_mut(column)
             .into_iter()
@@ -203,6 +218,7 @@ fn show(studies: &[Study], found: &[Result<Found, String>], mode: Mode) -> Resul
                 row.push(part(rates.split.map(|split| split.lookup)));
                 row.push(part(rates.split.map(|split| split.imbalance)));
                 row.push(part(rates.split.map(|split| split.idle)));
+                row.push(part(rates.split.map(|split| split.turns)));
                 row.push(format!("{:.2}", rates.hops));
                 let [half, most] = &found.latencies;
                 row.extend([time(half.median), time(most.median), time(most.p99)]);

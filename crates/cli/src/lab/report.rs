@@ -35,8 +35,8 @@ pub struct ReportFlags {
     /// Draws begin from here
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// What work costs, as `bearing lab calibrate` measured it: one figure more, of clusters of this
-    /// program's own servers
+    /// What work costs, as `bearing lab calibrate` measured it: one figure more, of clusters of
+    /// such servers
     #[arg(long, value_name = "FILE")]
     pub calibration: Option<PathBuf>,
     /// Print the figures as JSON
@@ -49,15 +49,15 @@ pub fn run(flags: &ReportFlags) -> Result<()> {
     // What is wrong with it is to be said now, not after an hour.
     let calibration = flags.calibration.as_deref().map(calibrate::read).transpose()?;
     std::fs::create_dir_all(&flags.out).with_context(|| format!("create {}", flags.out.display()))?;
-    let bar = ProgressBar::new(FIGURES.len() as u64);
+    let bar = ProgressBar::new(FIGURES.len() as u64 + u64::from(calibration.is_some()));
     bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} figures, {elapsed}  {msg}")?);
     let mark = flags.out.join("program");
     let program = program()?;
     let is_own = std::fs::read_to_string(&mark).is_ok_and(|text| text == program);
     if !is_own {
         // Before the mark says otherwise, so that a report that is stopped takes none of another program's.
-        for known in FIGURES {
-            let _ = std::fs::remove_file(flags.out.join(format!("{}.json", known.name)));
+        for name in FIGURES.iter().map(|known| known.name).chain([CALIBRATED]) {
+            let _ = std::fs::remove_file(flags.out.join(format!("{name}.json")));
         }
         put(&mark, &program)?;
     }
@@ -68,8 +68,9 @@ pub fn run(flags: &ReportFlags) -> Result<()> {
         drawn.push((known, figure(flags, known, is_own)?));
         bar.inc(1);
     }
-    bar.finish_and_clear();
+    bar.set_message(CALIBRATED);
     let own = calibration.as_ref().map(|found| own_figure(flags, found)).transpose()?;
+    bar.finish_and_clear();
     let mut conclusions = conclusions(&drawn);
     conclusions.extend(calibration.as_ref().map(calibrate::error_of));
     let path = flags.out.join("index.html");
@@ -90,7 +91,7 @@ pub fn run(flags: &ReportFlags) -> Result<()> {
         tables: Vec::new(),
     });
     let own = own.zip(calibration).map(|(figure, found)| Section {
-        heading: format!("{CALIBRATED}: beyond the papers, clusters of this program's own servers"),
+        heading: format!("{CALIBRATED}: beyond the papers, clusters of servers as they were calibrated"),
         basis: calibrated_basis(&found),
         figure: Some(figure),
         tables: Vec::new(),
@@ -104,26 +105,31 @@ pub fn run(flags: &ReportFlags) -> Result<()> {
 /// The one figure whose costs were measured.
 fn own_figure(flags: &ReportFlags, found: &Calibration) -> Result<Figure> {
     let mut figure = calibrated(found, flags.seed, flags.quick)?;
-    figure.commit = commit();
+    figure.commit = label(flags.quick);
     put(&flags.out.join(csv_name(&figure)), &csv_of(&figure))?;
     put(&flags.out.join(json_name(&figure)), &serde_json::to_string_pretty(&figure)?)?;
     Ok(figure)
 }
 
+/// What a quick figure's commit ends with: it is another figure than a whole one.
+const QUICK: &str = " (quick)";
+
+fn label(is_quick: bool) -> String {
+    format!("{}{}", commit(), if is_quick { QUICK } else { "" })
+}
+
 /// From the directory, if it is there and of the same effort; or drawn, and kept there.
 fn figure(flags: &ReportFlags, known: &Known, is_own: bool) -> Result<Figure> {
-    // A quick one is another figure, so it has another mark beside the program's.
-    let state = if flags.quick { format!("{} (quick)", commit()) } else { commit() };
     let kept = std::fs::read_to_string(flags.out.join(format!("{}.json", known.name))).ok();
     if let Some(kept) = kept.and_then(|text| serde_json::from_str::<Figure>(&text).ok())
         && is_own
-        && kept.commit == state
+        && kept.commit.ends_with(QUICK) == flags.quick
         && kept.seed == flags.seed
     {
         return Ok(kept);
     }
     let mut figure = known.draw(flags.seed, flags.quick);
-    figure.commit = state;
+    figure.commit = label(flags.quick);
     put(&flags.out.join(csv_name(&figure)), &csv_of(&figure))?;
     put(&flags.out.join(json_name(&figure)), &serde_json::to_string_pretty(&figure)?)?;
     Ok(figure)

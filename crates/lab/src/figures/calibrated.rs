@@ -92,7 +92,8 @@ pub fn basis(found: &Calibration) -> Basis {
     let Calibration { date, machine, commit, rounds, .. } = found;
     Basis {
         measured: format!(
-            "what work costs metadata servers, on {date} ({machine}; sources {commit}; medians of {rounds} rounds)"
+            "what work costs metadata servers, on {date} ({machine}; called beside sources {commit}; medians of {rounds} \
+             rounds)"
         ),
         simulated:
             "hosts are queues whose servers take all that waits in turns; lookups and placements are those \
@@ -100,7 +101,8 @@ pub fn basis(found: &Calibration) -> Basis {
                 .to_owned(),
         assumed:
             "operations are stat; other messages cost as much as a lookup; links take 500 ns and carry 10 \
-                  Gb/s; clients are never busy"
+                  Gb/s; clients are never busy; what the network carries costs a server nothing more (metaflow \
+                  here is without its agents)"
                 .to_owned(),
     }
 }

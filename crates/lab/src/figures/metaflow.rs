@@ -297,46 +297,44 @@ fn see_splits(figure: &mut Figure, all: &Runs13) {
     }
 }
 
-/// A ratio of figure 15, and at which share of its capacity each scheme is loaded.
-type Load15 = (f64, f64);
+/// What a line of figure 15 is of, at one share of its capacity: a scheme, a ratio, a division.
+type Case15 = (Case, f64, Division);
 
-/// Mean latency beside hash on equal arcs, by size: each scheme at the same share of its own capacity.
+/// Shares of its own capacity that each scheme is loaded with.
+const SHARES: [f64; 2] = [0.5, 0.8];
+
+/// Mean latency beside hash on equal arcs, by case, share and size: one value for each seed.
 fn beside_hash(
     scale: &Scale,
     effort: Effort,
-    order: Order,
-    lines: &[(Case, Load15, Division)],
-) -> Vec<Vec<Vec<f64>>> {
-    let mut jobs: Vec<(Case, Load15, Division, u32, u64)> = Vec::new();
-    let hash = [0.5, 0.8].map(|share| (HASH, (1.0, share), Division::EqualArcs));
-    for (case, load, division) in hash.iter().chain(lines) {
+    (order, shares): (Order, &[f64]),
+    cases: &[Case15],
+) -> Vec<Vec<Vec<Vec<f64>>>> {
+    let mut jobs: Vec<(Case15, u32, u64)> = Vec::new();
+    for case in [(HASH, 1.0, Division::EqualArcs)].iter().chain(cases) {
         for servers in &scale.servers {
-            jobs.extend(seeds(effort).map(|seed| (*case, *load, *division, *servers, seed)));
+            jobs.extend(seeds(effort).map(|seed| (*case, *servers, seed)));
         }
     }
-    let means = each(&jobs, |(case, (ratio, share), division, servers, seed)| {
+    let means = each(&jobs, |((case, ratio, division), servers, seed)| {
         let costs = Costs::of_latency(LatencyRatio(*ratio), case.agent).expect("ratios are above 0");
         let setup = scale.setup(*case, costs, *division, *servers, *seed);
         // The same in any order of work.
         let most = capacity(&setup, scale.watch).expect("a cluster of the figure");
         let setup = Setup { order, ..setup };
-        // Queues at 80 % take long to be as long as they will be, those of lookups with many hops most of
-        // all.
-        let watch = Watch { settle: 10 * scale.watch.measure, measure: 5 * scale.watch.measure };
-        latency(&setup, share * most.rates.per_second, watch).expect("a cluster of the figure").mean
+        let watch = Watch::of_latencies(scale.watch.measure, *servers);
+        let at = |share: &f64| latency(&setup, share * most.rates.per_second, watch);
+        shares.iter().map(|share| at(share).expect("a cluster of the figure").mean).collect::<Vec<f64>>()
     });
-    let sizes: Vec<&[f64]> = means.chunks(effort.seeds.max(1) as usize).collect();
-    let hash_of =
-        |share: f64, size: usize| sizes[if share == 0.5 { size } else { scale.servers.len() + size }];
-    let line = |index: usize| {
-        let share = lines[index].1.1;
-        let beside = |size: usize| {
-            let own = sizes[(2 + index) * scale.servers.len() + size];
-            own.iter().zip(hash_of(share, size)).map(|(own, hash)| own / hash).collect()
-        };
-        (0..scale.servers.len()).map(beside).collect()
+    let (sizes, each_size) = (scale.servers.len(), effort.seeds.max(1) as usize);
+    let of = |case: usize, size: usize| &means[(case * sizes + size) * each_size..][..each_size];
+    let beside = |case: usize, share: usize, size: usize| {
+        let pairs = of(case + 1, size).iter().zip(of(0, size));
+        pairs.map(|(own, hash)| own[share] / hash[share]).collect()
     };
-    (0..lines.len()).map(line).collect()
+    let by_size = |case: usize, share: usize| (0..sizes).map(|size| beside(case, share, size)).collect();
+    let by_share = |case: usize| (0..shares.len()).map(|share| by_size(case, share)).collect();
+    (0..cases.len()).map(by_share).collect()
 }
 
 /// Latency by size.
@@ -346,30 +344,26 @@ pub fn figure_15(name: &str, effort: Effort) -> Figure {
     let few = whole.servers.iter().copied().step_by(2).collect();
     let scale = Scale { servers: few, ..whole };
     let ratios = [0.001, 0.5, 0.7, 1.0];
-    let mut lines = Vec::new();
+    let mut cases: Vec<Case15> = Vec::new();
     for (division, _) in DIVISIONS {
         for ratio in ratios {
-            for share in [0.5, 0.8] {
-                let cases = [METAFLOW, IN_NETWORK, ONE_HOP, CHORD];
-                lines.extend(cases.map(|case| (case, (ratio, share), division)));
-            }
+            cases.extend([METAFLOW, IN_NETWORK, ONE_HOP, CHORD].map(|case| (case, ratio, division)));
         }
     }
-    let beside = beside_hash(&scale, effort, Order::StoreLast, &lines);
+    let beside = beside_hash(&scale, effort, (Order::StoreLast, &SHARES), &cases);
     let mut figure = figure(name, effort, "servers", "mean latency over that of hash", "");
     let xs: Vec<f64> = scale.servers.iter().map(|servers| f64::from(*servers)).collect();
-    for ((case, (ratio, share), division), by_size) in lines.iter().zip(&beside) {
+    for ((case, ratio, division), by_share) in cases.iter().zip(&beside) {
         let word = DIVISIONS.iter().find(|(other, _)| other == division).map_or("", |(_, word)| word);
-        let name = format!("{}, ratio {ratio}, {:.0} % load, {word}", case.name, share * 100.0);
-        let intervals: Vec<Interval> = by_size.iter().map(|seeds| Interval::of(seeds)).collect();
-        figure.costly(Mode::PaperRatios, line(&name, &xs, &intervals));
+        for (share, by_size) in SHARES.iter().zip(by_share) {
+            let name = format!("{}, ratio {ratio}, {:.0} % load, {word}", case.name, share * 100.0);
+            let intervals: Vec<Interval> = by_size.iter().map(|seeds| Interval::of(seeds)).collect();
+            figure.costly(Mode::PaperRatios, line(&name, &xs, &intervals));
+        }
     }
     let values = |case: Case, ratio: f64, division: Division| -> Vec<f64> {
-        let of_it = lines
-            .iter()
-            .zip(&beside)
-            .filter(|((other, (at, _), arcs), _)| *other == case && *at == ratio && *arcs == division);
-        of_it.flat_map(|(_, by_size)| by_size.iter().map(|seeds| mean(seeds))).collect()
+        let of_it = cases.iter().zip(&beside).filter(|(of, _)| **of == (case, ratio, division));
+        of_it.flat_map(|(_, by_share)| by_share.iter().flatten().map(|seeds| mean(seeds))).collect()
     };
     let equal = |case, ratio| values(case, ratio, Division::EqualArcs);
     claim_latencies(&mut figure, &equal);
@@ -377,14 +371,15 @@ pub fn figure_15(name: &str, effort: Effort) -> Figure {
     let published = ratios.into_iter().flat_map(|ratio| values(IN_NETWORK, ratio, Division::Published));
     let why = "most servers are far from busy when the busiest one is at this share";
     figure.see("in-network as published over hash, at most".to_owned(), most(published), why);
-    let arrival = [IN_NETWORK, ONE_HOP, CHORD].map(|case| (case, (0.001, 0.5), Division::EqualArcs));
-    for ((case, ..), by_size) in arrival.iter().zip(beside_hash(&scale, effort, Order::Arrival, &arrival)) {
+    let arrival = [IN_NETWORK, ONE_HOP, CHORD].map(|case| (case, 0.001, Division::EqualArcs));
+    let in_order = beside_hash(&scale, effort, (Order::Arrival, &[0.5]), &arrival);
+    for ((case, ..), by_share) in arrival.iter().zip(in_order) {
         figure.see(
             format!(
                 "{} at ratio 0.001 and 50 % load, if all work is done in the order of arrival",
                 case.name
             ),
-            most(by_size.iter().map(|seeds| mean(seeds))),
+            most(by_share.iter().flatten().map(|seeds| mean(seeds))),
             "a lookup then waits behind storage operations a thousand times as long, at every server that it \
              passes; so what does not touch the store is done first in this figure",
         );

@@ -50,7 +50,6 @@ fn setup(kind: Kind, servers: u32, clients: u32, seed: u64) -> Setup {
         division: Division::Published,
         relays: Relays::Drawn,
         copies: kind.copies,
-        // Each run is watched only when its clients have learnt.
         learnt: 0,
         costs: costs.expect("a ratio above 0").scaled(STORAGE),
         order: Order::Arrival,
@@ -60,6 +59,9 @@ fn setup(kind: Kind, servers: u32, clients: u32, seed: u64) -> Setup {
     }
 }
 
+/// Operations of a server until queues are as long as they will be.
+const SETTLE: u32 = 20;
+
 /// Clients have one operation under way each; caches are warm: each client has done some 200 before.
 fn rates(kind: Kind, servers: u32, clients: u32, effort: Effort) -> Vec<Rates> {
     let seeds: Vec<u64> = (0..effort.seeds).map(|seed| effort.seed + seed).collect();
@@ -67,9 +69,9 @@ fn rates(kind: Kind, servers: u32, clients: u32, effort: Effort) -> Vec<Rates> {
         let queries = effort.queries as u32;
         // Without a cache nothing has to be learnt.
         let learnt = if kind.has_cache { queries.min(200) } else { queries.min(20) };
-        let settle = learnt * clients / servers;
-        let watch = Watch { settle, measure: queries };
-        closed_loop(&setup(kind, servers, clients, *seed), 1, watch).expect("a cluster of the figure")
+        let watch = Watch { settle: SETTLE, measure: queries };
+        let setup = Setup { learnt, ..setup(kind, servers, clients, *seed) };
+        closed_loop(&setup, 1, watch).expect("a cluster of the figure")
     })
 }
 

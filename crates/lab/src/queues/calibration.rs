@@ -83,10 +83,13 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// By which share throughput and median are off: above 0 if queues say too much.
-    pub fn errors(&self) -> [f64; 2] {
+    /// By which share throughput and median are off: above 0 if queues say too much. `None`: the throughput
+    /// of an open loop is given.
+    pub fn errors(&self) -> [Option<f64>; 2] {
         let off = |said: f64, seen: f64| said / seen - 1.0;
-        [off(self.said.per_second, self.seen.per_second), off(self.said.median, self.seen.median)]
+        let is_given = matches!(self.load.pace, Pace::Open(_));
+        let throughput = (!is_given).then(|| off(self.said.per_second, self.seen.per_second));
+        [throughput, Some(off(self.said.median, self.seen.median))]
     }
 }
 
@@ -112,12 +115,15 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// The largest errors, in throughput and in the median, over all loads that nothing was fitted to.
+    /// The largest errors, in throughput and in the median, over all loads that nothing was fitted to;
+    /// infinite where nothing says how large they are.
     pub fn errors(&self) -> [f64; 2] {
-        self.judged
-            .iter()
-            .map(Judged::errors)
-            .fold([0.0; 2], |most, errors| [most[0].max(errors[0].abs()), most[1].max(errors[1].abs())])
+        let largest = |of: usize| {
+            let errors = self.judged.iter().filter_map(|judged| judged.errors()[of]);
+            let known = |error: f64| if error.is_finite() { error.abs() } else { f64::INFINITY };
+            errors.map(known).reduce(f64::max).unwrap_or(f64::INFINITY)
+        };
+        [0, 1].map(largest)
     }
 
     /// Whether queues say what was seen, within [`TOLERANCE`].
@@ -187,13 +193,14 @@ pub fn calibrate(rounds: &[Round]) -> Result<(Coefficients, Vec<Judged>, Vec<Jud
 fn fit(seen: &[Seen; 4]) -> Result<Coefficients, SetupError> {
     let [single, single_any, many, many_any] = seen;
     let passed = 1.0 - 1.0 / f64::from(SERVERS);
-    // Of a log-normal factor the mean is above the median by this.
-    let spread = (2.0 * (1.0 / single.per_second / single.median).ln()).max(0.0).sqrt();
     // A request that is passed on costs one turn and one lookup more.
     let turn_and_lookup = (1.0 / single_any.per_second - 1.0 / single.per_second).max(0.0) / passed;
     let of = |lookup: f64, storage: f64| {
         let time = |seconds: f64| Duration::from_secs_f64(seconds.max(0.0));
         let turn = turn_and_lookup - lookup;
+        // Of what differs, a log-normal factor of mean 1, the median is below the mean by this share.
+        let above = (1.0 / single.per_second - single.median).max(0.0) / (turn + storage);
+        let spread = (-2.0 * (1.0 - above.min(0.8)).ln()).sqrt();
         Coefficients {
             wake: time(single.processor - turn - storage),
             turn: time(turn),
@@ -214,7 +221,7 @@ fn fit(seen: &[Seen; 4]) -> Result<Coefficients, SetupError> {
     Ok(of(lookup, storage_with(lookup)?))
 }
 
-/// How precise coefficients are fitted: a share of the range.
+/// How often the range of a coefficient is halved when it is fitted.
 const STEPS: u32 = 12;
 
 /// Where a function that falls has a value, from 0 to an end, or which of the two is nearest to that.
@@ -294,11 +301,12 @@ mod tests {
                     && near(found.wake, of.wake)
                     && near(found.lookup, of.lookup)
                     && near(found.storage, of.storage)
-                    && near(found.client, of.client),
+                    && near(found.client, of.client)
+                    && (found.spread - of.spread).abs() < 0.03,
                 "{found:?} is not {of:?}"
             );
             for judged in fitted.iter().chain(&judged) {
-                assert!(judged.errors().iter().all(|error| error.abs() < 0.1), "{judged:?}");
+                assert!(judged.errors().iter().flatten().all(|error| error.abs() < 0.1), "{judged:?}");
             }
         }
     }
@@ -327,6 +335,8 @@ mod tests {
             judged: judged.to_vec(),
         };
         assert!(of(&judged).holds());
+        assert!(!of(&[]).holds(), "nothing was judged");
+        assert_eq!(of(&judged[2..]).errors()[0], f64::INFINITY, "the rate of an open loop is given");
         judged[2].seen.median /= 1.2;
         assert!(!of(&judged).holds());
         let again: Calibration = serde_json::from_str(&serde_json::to_string(&of(&judged)).unwrap()).unwrap();

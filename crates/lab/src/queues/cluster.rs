@@ -93,6 +93,15 @@ pub enum SetupError {
         /// How many servers and clients need at least.
         needed: u32,
     },
+    /// No way leads from one host to another through switches alone.
+    NoWay([String; 2]),
+    /// What is sent takes so much longer than work that a cluster is never busy.
+    Far {
+        /// A request and its answer on the way.
+        way: Duration,
+        /// An operation.
+        storage: Duration,
+    },
     /// A lookup by filters asks for files, not for positions.
     Filters,
     /// A ring's servers have one point each, the partition gives them several arcs.
@@ -109,6 +118,17 @@ impl fmt::Display for SetupError {
                 f,
                 "the topology has {there} hosts, servers and a client need {needed}; describe more hosts, or \
                  ask for fewer servers"
+            ),
+            SetupError::NoWay([from, to]) => write!(
+                f,
+                "no way leads from {from} to {to} through switches alone, and hosts pass nothing on; describe a \
+                 link between their switches"
+            ),
+            SetupError::Far { way, storage } => write!(
+                f,
+                "a request and its answer take {way:?} on the way and {storage:?} of work: more than {} would have to \
+                 be under way for each server to be busy; give lower latencies",
+                super::run::OUTSTANDING_MOST
             ),
             SetupError::Filters => {
                 f.write_str("lookups by filters ask for files, not for positions; give another lookup")
@@ -141,9 +161,9 @@ impl From<NoArcs> for SetupError {
     }
 }
 
-/// Neighbours of a ring at rest ping each other so often: seldom, because nothing happens to them, and
-/// often enough that what it costs is in the figures.
-const PING: Duration = Duration::from_secs(1);
+/// Neighbours of a ring at rest ping each other once in so many operations: seldom, because nothing happens
+/// to them, and often enough that what it costs is in the figures.
+const PING: u32 = 500;
 /// Boundaries of tables are rounded within this share of an arc, so that tables stay small.
 const ROUNDING: f64 = 0.005;
 /// Servers of a seed have numbers from here on.
@@ -179,7 +199,7 @@ impl Cluster {
             Division::EqualArcs => Arcs::even(&servers)?,
             Division::Published => build(setup.scheme.partition, &servers, &setup.parameters)?.arcs().clone(),
         };
-        let (lookup, arcs) = lookup(kind, count, arcs)?;
+        let (lookup, arcs) = lookup(kind, count, arcs, &setup.costs)?;
         let mut owners = arcs.servers();
         let mut world = World::new(Duration::ZERO, Box::new(|_| None));
         let decides = arcs.clone();
@@ -255,7 +275,7 @@ impl Cluster {
 }
 
 /// The lookup, and the arcs that its tables can say.
-fn lookup(kind: LookupKind, servers: u32, arcs: Arcs) -> Result<(Lookup, Arcs), SetupError> {
+fn lookup(kind: LookupKind, servers: u32, arcs: Arcs, costs: &Costs) -> Result<(Lookup, Arcs), SetupError> {
     let lookup = Lookup::new(kind, Sizes { servers: servers.max(2), keys_each: 1 })?;
     match kind {
         LookupKind::Fingers | LookupKind::CachedFingers | LookupKind::RebuildingFingers => {
@@ -263,7 +283,8 @@ fn lookup(kind: LookupKind, servers: u32, arcs: Arcs) -> Result<(Lookup, Arcs), 
                 return Err(SetupError::SeveralArcs);
             }
             let points = Points::of(&arcs);
-            Ok((lookup.with_points(points).with_pings(PING, 3 * PING)?, arcs))
+            let every = costs.longest() * PING;
+            Ok((lookup.with_points(points).with_pings(every, 3 * every)?, arcs))
         }
         // Clients compute exact arcs; servers must say the same.
         LookupKind::Computed => Ok((lookup, arcs)),
@@ -300,18 +321,21 @@ const CLIENT_HOSTS: u32 = 500;
 /// they themselves take besides.
 fn ways(setup: &Setup, first: u32) -> Result<Ways, SetupError> {
     let servers = if setup.one_host { 1 } else { setup.servers };
-    let wanted = servers + setup.clients.min(CLIENT_HOSTS) + 1;
+    let coordinator = u32::from(setup.scheme.lookup == LookupKind::Coordinator);
+    let wanted = servers + setup.clients.min(CLIENT_HOSTS) + coordinator;
     let wires = match &setup.wires {
         Some(wires) => Arc::clone(wires),
         None => Arc::new(Wires::fat_tree(wanted)?),
     };
-    let (there, needed) = (wires.topology.places(), servers + 2);
+    let (there, needed) = (wires.topology.places(), servers + 1 + coordinator);
     if there < needed {
         return Err(SetupError::Hosts { there, needed });
     }
     let hosts = wanted.min(there);
-    let clients = hosts - servers - 1;
-    let (network, count) = (Network::new(&wires, hosts), setup.servers);
+    let clients = hosts - servers - coordinator;
+    let network = Network::new(&wires, hosts)
+        .map_err(|ends| SetupError::NoWay(ends.map(|host| wires.topology.host_name(host).to_owned())))?;
+    let count = setup.servers;
     let host = move |party: Party| match party {
         // The coordinator stands behind all others.
         Party::Server(server) => match server.0.checked_sub(first) {

@@ -1,7 +1,8 @@
 //! What work costs a server.
 
 use bearing_lookup::world::{AT_ONCE, Work};
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, Unexpected};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::time::Duration;
 
 /// Where costs come from. No line of a figure has both.
@@ -53,7 +54,19 @@ pub struct Coefficients {
     #[serde(with = "microseconds")]
     pub client: Duration,
     /// Turns take longer or shorter by a factor: the standard deviation of its logarithm. No unit.
+    #[serde(deserialize_with = "spread")]
     pub spread: f64,
+}
+
+/// More than turns of any server differ.
+const SPREAD_MOST: f64 = 2.0;
+
+fn spread<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    let spread = f64::deserialize(deserializer)?;
+    if (0.0..=SPREAD_MOST).contains(&spread) {
+        return Ok(spread);
+    }
+    Err(D::Error::invalid_value(Unexpected::Float(spread), &"a spread from 0 to 2"))
 }
 
 /// What work costs.
@@ -77,14 +90,15 @@ impl Costs {
     /// What an agent costs of a lookup that takes as long as a storage operation: 15 % of the processor.
     const AGENT: f64 = 0.15 / 0.85;
 
-    /// The paper's ratios, where throughput is looked at. `None` if the ratio is not above 0.
+    /// The paper's ratios, where throughput is looked at. `None` if the ratio is not above a millionth and
+    /// below a million.
     pub fn of_throughput(ratio: ThroughputRatio, agent: Agent) -> Option<Costs> {
         Costs::of_latency(LatencyRatio(1.0 / ratio.0), agent)
     }
 
-    /// The paper's ratios, where latency is looked at. `None` if the ratio is not above 0.
+    /// The same, where latency is looked at.
     pub fn of_latency(ratio: LatencyRatio, agent: Agent) -> Option<Costs> {
-        if !(ratio.0 > 0.0 && ratio.0 < 1e6) {
+        if !(ratio.0 > 1e-6 && ratio.0 < 1e6) {
             return None;
         }
         let lookup = Costs::STORAGE.mul_f64(ratio.0);
@@ -117,6 +131,11 @@ impl Costs {
     /// Where they come from.
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// A storage operation alone.
+    pub(super) fn own_storage(&self) -> Duration {
+        self.storage
     }
 
     /// A storage operation of a server that is busy with nothing else, with its share of a turn.

@@ -53,30 +53,37 @@ impl Wires {
 /// Times between the first hosts of a network.
 #[derive(Clone, Debug)]
 pub(super) struct Network {
-    /// By host: its switch, and what the link to it takes.
-    hosts: Vec<(SwitchId, Duration)>,
+    /// By host: its switches, and what the link to each takes.
+    hosts: Vec<Vec<(SwitchId, Duration)>>,
     /// By switch that has one of these: times to all switches.
     between: BTreeMap<SwitchId, Vec<Duration>>,
 }
 
 impl Network {
-    /// Of so many hosts: no more than there are.
-    pub(super) fn new(wires: &Wires, hosts: u32) -> Network {
+    /// Of so many hosts: no more than there are. `Err`: two hosts between which no way leads through
+    /// switches.
+    pub(super) fn new(wires: &Wires, hosts: u32) -> Result<Network, [Place; 2]> {
         let topology = &wires.topology;
-        let uplink = |place| {
-            let links = topology.hops_from(End::Host(Place(place))).filter_map(|hop| {
-                let End::Switch(switch) = topology.target(hop) else { return None };
-                Some((wires.takes(hop.link()), switch))
-            });
-            let (takes, switch) = links.min().expect("a host that is in a topology has a link to a switch");
-            (switch, takes)
+        let uplinks = |place| -> Vec<(SwitchId, Duration)> {
+            let links = topology.hops_from(End::Host(Place(place)));
+            let to_switch = |hop: bearing_routing::Hop| match topology.target(hop) {
+                End::Switch(switch) => Some((switch, wires.takes(hop.link()))),
+                End::Host(_) => None,
+            };
+            links.filter_map(to_switch).collect()
         };
-        let hosts: Vec<(SwitchId, Duration)> = (0..hosts).map(uplink).collect();
+        let hosts: Vec<Vec<(SwitchId, Duration)>> = (0..hosts).map(uplinks).collect();
         let mut between = BTreeMap::new();
-        for (switch, _) in &hosts {
+        for (switch, _) in hosts.iter().flatten() {
             between.entry(*switch).or_insert_with(|| quickest(wires, *switch));
         }
-        Network { hosts, between }
+        let network = Network { hosts, between };
+        // Ways lead in both directions, so those from one host say it of all.
+        let is_cut_off = |to: &u32| network.way(0, *to) == Duration::MAX;
+        match (1..network.hosts.len() as u32).find(is_cut_off) {
+            Some(host) => Err([Place(0), Place(host)]),
+            None => Ok(network),
+        }
     }
 
     /// From one host to another. To itself it takes no time.
@@ -84,8 +91,12 @@ impl Network {
         if from == to {
             return Duration::ZERO;
         }
-        let [(from, up), (to, down)] = [from, to].map(|host| self.hosts[host as usize]);
-        up + self.between[&from][to.0 as usize] + down
+        let [from, to] = [from, to].map(|host| &self.hosts[host as usize]);
+        let ways = from.iter().flat_map(|(first, up)| {
+            let times = &self.between[first];
+            to.iter().map(move |(last, down)| times[last.0 as usize].saturating_add(*up + *down))
+        });
+        ways.min().unwrap_or(Duration::MAX)
     }
 }
 
@@ -111,11 +122,12 @@ fn quickest(wires: &Wires, from: SwitchId) -> Vec<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bearing_routing::{Description, Rate};
 
     #[test]
     fn ways_are_sums_of_their_links() {
         let wires = Wires::fat_tree(100).unwrap();
-        let network = Network::new(&wires, 300);
+        let network = Network::new(&wires, 300).unwrap();
         // 300 bytes at 10 Gb/s.
         let link = Wires::LATENCY + Duration::from_nanos(240);
         // 16 hosts an edge switch, 256 a pod.
@@ -131,7 +143,7 @@ mod tests {
         let mut latencies = vec![Duration::from_micros(10); topology.links().len()];
         let wires =
             |latencies: &Vec<Duration>| Wires { topology: topology.clone(), latencies: latencies.clone() };
-        let way = |latencies: &Vec<Duration>| Network::new(&wires(latencies), 2).way(0, 1);
+        let way = |latencies: &Vec<Duration>| Network::new(&wires(latencies), 2).unwrap().way(0, 1);
         let before = way(&latencies);
         let is_of_first_spine =
             |link: &LinkId| topology.ends(*link).iter().any(|end| topology.end_name(*end) == "core-0");
@@ -142,5 +154,34 @@ mod tests {
         assert_eq!(way(&latencies), before);
         latencies.fill(Duration::from_millis(1));
         assert_eq!(way(&latencies) - before, 4 * Duration::from_micros(990));
+    }
+
+    /// A host h beside h0 with links to both switches, which are not joined or only slowly.
+    fn with_two_links(joined: Option<u64>) -> Wires {
+        let name = |name: &str| name.to_owned();
+        let rate = Rate::bits(10_000_000_000);
+        let mut links = vec![("h0", "x", 1), ("h", "x", 1), ("h", "y", 2), ("h1", "y", 1)];
+        links.extend(joined.map(|micros| ("x", "y", micros)));
+        let described = Description {
+            switches: vec![name("x"), name("y")],
+            hosts: ["h0", "h", "h1"].map(name).into(),
+            links: links.iter().map(|(one, other, _)| (name(one), name(other), rate)).collect(),
+        };
+        let latencies = links.iter().map(|(.., micros)| Duration::from_micros(*micros)).collect();
+        Wires { topology: Topology::new(&described).unwrap(), latencies }
+    }
+
+    #[test]
+    fn a_host_with_two_links_takes_the_better_one_for_each_way() {
+        let network = Network::new(&with_two_links(Some(50_000)), 3).unwrap();
+        let micros = |from, to| network.way(from, to).as_micros();
+        assert_eq!([micros(0, 1), micros(1, 2), micros(2, 1)], [2, 3, 3]);
+        assert_eq!(micros(0, 2), 50_002);
+    }
+
+    #[test]
+    fn hosts_pass_nothing_on() {
+        let cut_off = Network::new(&with_two_links(None), 3).unwrap_err();
+        assert_eq!(cut_off, [Place(0), Place(2)]);
     }
 }

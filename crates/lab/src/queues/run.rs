@@ -20,6 +20,16 @@ pub struct Watch {
     pub measure: u32,
 }
 
+impl Watch {
+    /// For latencies, where capacity is measured for `once`. Queues at 80 % are as long as they will be after
+    /// 50 operations of a server, also where lookups have many hops; some 60,000 operations say how long one
+    /// takes, so fewer servers are watched longer.
+    pub fn of_latencies(once: u32, servers: u32) -> Watch {
+        let measure = (60_000 / servers.max(1)).clamp(once, 100 * once);
+        Watch { settle: (2 * once).max(50), measure }
+    }
+}
+
 /// A closed loop has settled when as many operations have ended as are under way; where servers are loaded
 /// unevenly, when so many times as many have, because what was begun at once has to drain from all but the
 /// busiest.
@@ -90,6 +100,8 @@ impl Latency {
 /// Operations under way for each server: at first, and at most. Few at first: where servers are loaded
 /// unevenly, what was begun at once has to drain from all but the busiest.
 const OUTSTANDING: [u32; 2] = [2, 256];
+/// Where ways are long more have to be under way, up to this; what takes longer is refused.
+pub(super) const OUTSTANDING_MOST: u32 = 1 << 14;
 /// More are under way while that adds this share to the throughput.
 const GROWTH: f64 = 0.01;
 
@@ -97,8 +109,9 @@ const GROWTH: f64 = 0.01;
 /// time, until that adds less than 1 %.
 pub fn capacity(setup: &Setup, watch: Watch) -> Result<Capacity, SetupError> {
     let mut cluster = Cluster::new(setup)?;
+    let most = most_outstanding(&cluster)?;
     learn(&mut cluster, setup.learnt);
-    let [mut outstanding, most] = OUTSTANDING;
+    let mut outstanding = OUTSTANDING[0];
     let mut under_way = 0;
     let mut best: Option<Capacity> = None;
     loop {
@@ -115,6 +128,22 @@ pub fn capacity(setup: &Setup, watch: Watch) -> Result<Capacity, SetupError> {
             Some(best) if is_done => return Ok(best),
             _ => outstanding *= 2,
         }
+    }
+}
+
+/// So many under way for each server keep it busy, however long ways are.
+fn most_outstanding(cluster: &Cluster) -> Result<u32, SetupError> {
+    let Some(server) = cluster.world.servers().next() else { return Ok(OUTSTANDING[1]) };
+    let ways = (0..cluster.clients as usize)
+        .map(|client| cluster.world.way(Party::Client(client), Party::Server(server)));
+    let way = 2 * ways.max().unwrap_or_default();
+    let storage = cluster.costs().storage();
+    let on_the_way = way.as_secs_f64() / storage.as_secs_f64();
+    // As many again wait at servers, and lookups pass on some times.
+    let wanted = OUTSTANDING[1].max((8.0 * on_the_way) as u32);
+    match wanted <= OUTSTANDING_MOST {
+        true => Ok(wanted),
+        false => Err(SetupError::Far { way, storage }),
     }
 }
 
@@ -151,6 +180,7 @@ fn watch_closed(cluster: &mut Cluster, watch: Watch, under_way: u64, division: D
         .zip(&before)
         .map(|(after, before)| Done {
             busy: after.busy.saturating_sub(before.busy),
+            work: after.work.saturating_sub(before.work),
             relayed: after.relayed - before.relayed,
             served: after.served - before.served,
             copied: after.copied - before.copied,
@@ -164,7 +194,7 @@ fn watch_closed(cluster: &mut Cluster, watch: Watch, under_way: u64, division: D
         per_second: ended as f64 / measured.as_secs_f64().max(f64::MIN_POSITIVE),
         ideal: cluster.processors as f64 / storage.as_secs_f64(),
         hops: hops as f64 / ended.max(1) as f64,
-        split: Split::of(&during, cluster.processors, ended, storage),
+        split: Split::of(&during, cluster.processors, ended, cluster.costs()),
         messages: cluster.world.messages() - messages,
         took,
     }
@@ -174,18 +204,26 @@ fn done(cluster: &Cluster) -> Vec<Done> {
     cluster.owners.iter().map(|owner| cluster.world.done(*owner)).collect()
 }
 
-/// Clients do what they learn from: one operation under way each, until so many have ended for each of them.
-/// Nothing is under way afterwards.
-fn learn(cluster: &mut Cluster, each: u32) {
+/// Clients do what they learn from: one operation under way each, until so many have ended for each of them
+/// in the mean. Nothing is under way afterwards.
+pub(super) fn learn(cluster: &mut Cluster, each: u32) {
     if each == 0 {
         return;
     }
     let clients = cluster.clients;
+    let mut ended = 0;
     begin(cluster, clients);
-    go_on(cluster, 0, u64::from(each) * u64::from(clients), |_, _, _| {});
-    let patience = cluster.costs().longest() * PATIENCE;
-    cluster.world.run_until_answered(patience);
-    cluster.world.take_ended();
+    go_on(cluster, each, u64::from(each) * u64::from(clients), |_, _, _| ended += 1);
+    let unit = cluster.costs().longest();
+    for _ in 0..PATIENCE {
+        // One that was answered may not have begun its next yet.
+        cluster.world.run_until_answered(unit * PATIENCE);
+        ended += cluster.world.take_ended().len() as u64;
+        if ended == cluster.asked() {
+            return;
+        }
+        cluster.world.run_for(unit);
+    }
 }
 
 /// A cluster in which nothing ends any more is watched no longer than this many times as long.
@@ -236,8 +274,8 @@ pub fn latency(setup: &Setup, per_second: f64, watch: Watch) -> Result<Latency, 
     let mut took = Vec::new();
     let mut counted = 0;
     bearing_types::within("operations a second", per_second, per_second > 0.0, "more than 0")?;
-    while next < ends || took.len() < counted {
-        if next < ends {
+    while next < ends || counted == 0 || took.len() < counted {
+        if next < ends || counted == 0 {
             let id = {
                 let client = cluster.client();
                 cluster.ask_at(next, client)

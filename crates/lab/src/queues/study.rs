@@ -93,7 +93,8 @@ impl Study {
     pub fn run(&self) -> Result<Found, SetupError> {
         let capacity = self.capacity()?;
         let (setup, per_second) = (self.setup(), capacity.rates.per_second);
-        let [half, most] = LOADS.map(|load| latency(&setup, load * per_second, self.watch()));
+        let watch = Watch::of_latencies(UNITS_LEAST, self.servers);
+        let [half, most] = LOADS.map(|load| latency(&setup, load * per_second, watch));
         Ok(Found { capacity, latencies: [half?, most?] })
     }
 }

@@ -1,8 +1,10 @@
 //! Queues behave as the formulas say, and nothing is lost or counted twice.
 
+use super::run::learn;
 use super::*;
 use bearing_lookup::world::Order;
 use bearing_placement::{Parameters, Scheme};
+use std::sync::Arc;
 use std::time::Duration;
 
 const WATCH: Watch = Watch { settle: 100, measure: 200 };
@@ -174,6 +176,75 @@ fn a_turn_costs_once_what_is_taken_together() {
     close(of(0, 0, 16).per_second, 20.0);
     // No more than 64 are taken at once.
     close(of(50, 0, 1024).per_second, 20.0 + 50.0 / 64.0);
+}
+
+/// Servers that are not busy take little in a turn: that is no lookup of theirs, nor are they busier for it.
+#[test]
+fn turns_are_a_loss_of_their_own() {
+    let [turn, storage, lookup, client] = [50, 20, 12, 15].map(Duration::from_micros);
+    let costs =
+        Costs::calibrated(Coefficients { wake: Duration::ZERO, turn, lookup, storage, client, spread: 0.3 });
+    for division in [Division::EqualArcs, Division::Published] {
+        let by_ratio = setup(Scheme::Metaflow, 24, 1.0, division);
+        let measured = Setup { costs, ..by_ratio.clone() };
+        let rates = |setup: &Setup| capacity(setup, WATCH).unwrap().rates;
+        let (by_ratio, measured) = (rates(&by_ratio), rates(&measured));
+        let (one, other) = (by_ratio.split.unwrap(), measured.split.unwrap());
+        assert!((one.lookup - 1.0).abs() < 0.01 && (other.lookup - 1.0).abs() < 0.01, "{one:?}, {other:?}");
+        assert!((one.imbalance - other.imbalance).abs() < 0.06, "{one:?}, {other:?}");
+        assert!((0.9..1.03).contains(&other.turns), "{other:?}");
+        let whole = measured.per_second / measured.ideal;
+        assert!((other.left() - whole).abs() < 0.02, "{other:?} is not {whole}");
+    }
+    // With few under way turns are short.
+    let few = Setup { costs, ..setup(Scheme::Hash, 24, 1.0, Division::EqualArcs) };
+    let split = closed_loop(&few, 1, WATCH).unwrap().split.unwrap();
+    assert!(split.lookup > 0.99 && split.turns < 0.7, "{split:?}");
+}
+
+#[test]
+fn however_long_ways_are_servers_become_busy_or_it_is_said() {
+    let mut wires = Wires::fat_tree(20).unwrap();
+    let of = |wires: &Wires| {
+        let [turn, storage, lookup, client] = [50, 20, 12, 15].map(Duration::from_micros);
+        let wake = Duration::ZERO;
+        let costs = Costs::calibrated(Coefficients { wake, turn, lookup, storage, client, spread: 0.0 });
+        let hash = setup(Scheme::Hash, 3, 1.0, Division::EqualArcs);
+        capacity(&Setup { costs, wires: Some(Arc::new(wires.clone())), ..hash }, WATCH)
+    };
+    wires.latencies.fill(Duration::from_millis(5));
+    let rates = of(&wires).unwrap().rates;
+    assert!(rates.per_second / rates.ideal > 0.9, "{}", rates.per_second / rates.ideal);
+    wires.latencies.fill(Duration::from_secs(10));
+    let refused = of(&wires).unwrap_err().to_string();
+    assert!(refused.contains("on the way") && refused.contains("lower latencies"), "{refused}");
+}
+
+#[test]
+fn who_has_learnt_has_nothing_under_way() {
+    let mut setup = setup(Scheme::RdhtMdsc, 20, 1.0, Division::Published);
+    setup.learnt = 7;
+    setup.wires = Some(Arc::new(Wires::fat_tree(100).unwrap()));
+    let mut cluster = Cluster::new(&setup).unwrap();
+    learn(&mut cluster, setup.learnt);
+    let asked = cluster.asked();
+    cluster.world.run_for(Costs::STORAGE * 1000);
+    assert!(asked >= 7 * u64::from(setup.clients), "{asked}");
+    assert_eq!((cluster.world.take_ended().len(), cluster.world.open()), (0, 0));
+}
+
+/// Those that have just begun are not yet waiting as long as they will.
+#[test]
+fn latencies_are_of_queues_that_have_settled() {
+    let watch = Watch::of_latencies(20, 300);
+    let mean_of = |seed| {
+        let hash = Setup { seed, ..setup(Scheme::Hash, 300, 1.0, Division::EqualArcs) };
+        latency(&hash, 0.8 * 300.0 / Costs::STORAGE.as_secs_f64(), watch).unwrap().mean
+    };
+    let seen = (1..5).map(mean_of).sum::<f64>() / 4.0;
+    // M/D/1: 1 + 0.8 / (2 * 0.2) operations.
+    let expected = 3.0 * Costs::STORAGE.as_secs_f64();
+    assert!((seen / expected - 1.0).abs() < 0.04, "{seen} is not {expected}");
 }
 
 #[test]

@@ -111,6 +111,8 @@ impl Kind {
 pub struct Done {
     /// How long it was busy.
     pub busy: Duration,
+    /// The same without waking up, the beginnings of turns, and luck.
+    pub work: Duration,
     /// Queries that it passed on, sent back or gave up.
     pub relayed: u64,
     /// Queries that it carried out.
@@ -186,8 +188,34 @@ pub(super) struct Begun {
     pub(super) server: ServerId,
     /// What follows.
     pub(super) held: Held,
+    /// How long it takes.
+    pub(super) takes: Takes,
     /// When it ends.
     pub(super) until: Mono,
+}
+
+/// How long something takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Takes {
+    /// With all that belongs to it.
+    pub(super) all: Duration,
+    /// Without waking up, the beginning of a turn, and luck.
+    pub(super) work: Duration,
+}
+
+impl Takes {
+    /// Nothing else belongs to it.
+    pub(super) fn work(work: Duration) -> Takes {
+        Takes { all: work, work }
+    }
+
+    /// The work in the part of it that is left.
+    fn work_in(&self, left: Duration) -> Duration {
+        match self.all.is_zero() {
+            true => Duration::ZERO,
+            false => self.work.mul_f64(left.as_secs_f64() / self.all.as_secs_f64()),
+        }
+    }
 }
 
 /// See the module.
@@ -204,7 +232,7 @@ pub(super) struct Processor {
 }
 
 /// What a server has decided on, and how long that will take.
-pub(super) type Decided = (ServerId, Held, Duration);
+pub(super) type Decided = (ServerId, Held, Takes);
 
 impl Processor {
     /// What touches the store makes way for what does not.
@@ -212,11 +240,13 @@ impl Processor {
         let is_stored = held.is_stored();
         self.decided[usize::from(is_stored)].push_back((server, held, takes));
         if !is_stored
-            && let Some(Begun { server, held, until, .. }) =
+            && let Some(Begun { server, held, takes, until, .. }) =
                 self.begun.take_if(|begun| begun.held.is_stored())
         {
             let left = until.since(now);
-            self.done.busy = self.done.busy.saturating_sub(left);
+            let left = Takes { all: left, work: takes.work_in(left) };
+            self.done.busy = self.done.busy.saturating_sub(left.all);
+            self.done.work = self.done.work.saturating_sub(left.work);
             self.decided[1].push_front((server, held, left));
         }
     }
@@ -279,15 +309,22 @@ impl Processor {
         work.serve
     }
 
-    /// Begins with what takes from now until then.
-    pub(super) fn begin(&mut self, begun: Begun, now: Mono) {
-        self.done.busy += begun.until.since(now);
+    /// Begins with something.
+    pub(super) fn begin(&mut self, begun: Begun) {
+        self.done.busy += begun.takes.all;
+        self.done.work += begun.takes.work;
         self.begun = Some(begun);
     }
 
     /// What was done until now: of what is under way no more than that.
     pub(super) fn done(&self, now: Mono) -> Done {
-        let left = self.begun.as_ref().map_or(Duration::ZERO, |begun| begun.until.since(now));
-        Done { busy: self.done.busy.saturating_sub(left), ..self.done }
+        let Some(begun) = &self.begun else { return self.done };
+        let left = begun.until.since(now);
+        let work = begun.takes.work_in(left);
+        Done {
+            busy: self.done.busy.saturating_sub(left),
+            work: self.done.work.saturating_sub(work),
+            ..self.done
+        }
     }
 }
