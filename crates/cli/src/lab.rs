@@ -11,7 +11,7 @@ use crate::bench::commit;
 use crate::voice::say;
 use anyhow::{Context, Result, bail};
 use bearing_lab::figure::Figure;
-use bearing_lab::{FIGURES, WAITING, picture};
+use bearing_lab::{CALIBRATED, FIGURES, WAITING, picture};
 use bearing_routing::{Rate, SwitchTree, Tier, Topology};
 use bearing_server::topology_file;
 use clap::{Args, Subcommand};
@@ -111,7 +111,7 @@ fn list() -> Result<()> {
     for figure in FIGURES {
         table.add_row([figure.name, figure.about]);
     }
-    say!("{table}\n\nNot drawn yet:")?;
+    say!("{table}\n\nWith `bearing lab report --calibration` also {CALIBRATED}.\n\nNot drawn yet:")?;
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(["FIGURE", "WAITS FOR"]);
     for waiting in WAITING {
@@ -123,6 +123,12 @@ fn list() -> Result<()> {
 
 fn figure(flags: &FigureFlags) -> Result<()> {
     let Some(known) = FIGURES.iter().find(|known| known.name == flags.name) else {
+        if flags.name == CALIBRATED {
+            bail!("{CALIBRATED} needs a calibration; `bearing lab report --calibration FILE` draws it");
+        }
+        if let Some(waiting) = WAITING.iter().find(|waiting| waiting.name == flags.name) {
+            bail!("{} is not drawn yet; it waits for this: {}", waiting.name, waiting.why);
+        }
         let names: Vec<&str> = FIGURES.iter().map(|known| known.name).collect();
         bail!("there is no figure {:?}; give one of {}", flags.name, names.join(", "));
     };

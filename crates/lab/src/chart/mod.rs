@@ -101,7 +101,8 @@ struct Panel<'a> {
     marks: Vec<&'a Mark>,
 }
 
-/// All lines together, or where there are too many by what their names have behind the comma.
+/// All lines together, or where there are too many by what their names have behind the comma; lines that have
+/// none are in each panel, to be compared with.
 fn panels(figure: &Figure) -> Vec<Panel<'_>> {
     let mut groups: Vec<(&str, Vec<&Series>)> = Vec::new();
     let is_split = figure.series.len() > LINES_MAX;
@@ -112,6 +113,10 @@ fn panels(figure: &Figure) -> Vec<Panel<'_>> {
             Some((_, group)) => group.push(series),
             None => groups.push((name, vec![series])),
         }
+    }
+    if let Some(at) = groups.iter().position(|(name, _)| name.is_empty()).filter(|_| groups.len() > 1) {
+        let (_, common) = groups.remove(at);
+        groups.iter_mut().for_each(|(_, group)| drop(group.splice(0..0, common.iter().copied())));
     }
     let parts = groups.iter().flat_map(|(name, group)| {
         group.chunks(LINES_MAX).enumerate().map(move |(index, part)| (*name, index, part))

@@ -107,6 +107,17 @@ fn many_lines_are_drawn_in_panels() {
 }
 
 #[test]
+fn what_lines_are_compared_with_is_in_each_panel() {
+    let names = (1..=12).map(|number| format!("hash, {} servers, set {}", number, number % 2));
+    let mut lines: Vec<Series> = names.map(|name| series(&name, &[[1.0, 1.0]], &[])).collect();
+    lines.push(series("ideal", &[[1.0, 2.0]], &[]));
+    let figure = figure(lines);
+    let panels = panels(&figure);
+    assert_eq!(panels.len(), 12);
+    assert!(panels.iter().all(|panel| panel.series[0].scheme == "ideal" && panel.series.len() == 2));
+}
+
+#[test]
 fn poor_values_are_no_reason_to_panic() {
     let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, f64::MIN_POSITIVE, 0.0, -0.0, -1.0];
     let mut figures = vec![figure(Vec::new()), figure(vec![series("none", &[], &[])])];
