@@ -106,9 +106,11 @@ pub(super) const OUTSTANDING_MOST: u32 = 1 << 14;
 const GROWTH: f64 = 0.01;
 
 /// The most that this cluster does: a closed loop in which twice as many operations are under way each
-/// time, until that adds less than 1 %.
+/// time, until that adds less than 1 %. Turns take as long as they do in the mean: a short look would take a
+/// server that was lucky in some for the busiest.
 pub fn capacity(setup: &Setup, watch: Watch) -> Result<Capacity, SetupError> {
     let mut cluster = Cluster::new(setup)?;
+    cluster.world.set_spread(0.0, setup.seed);
     let most = most_outstanding(&cluster)?;
     learn(&mut cluster, setup.learnt);
     let mut outstanding = OUTSTANDING[0];

@@ -190,8 +190,8 @@ fn turns_are_a_loss_of_their_own() {
         let rates = |setup: &Setup| capacity(setup, WATCH).unwrap().rates;
         let (by_ratio, measured) = (rates(&by_ratio), rates(&measured));
         let (one, other) = (by_ratio.split.unwrap(), measured.split.unwrap());
-        assert!((one.lookup - 1.0).abs() < 0.01 && (other.lookup - 1.0).abs() < 0.01, "{one:?}, {other:?}");
-        assert!((one.imbalance - other.imbalance).abs() < 0.06, "{one:?}, {other:?}");
+        assert!((one.lookup - 1.0).abs() < 0.01 && (other.lookup - 1.0).abs() < 0.03, "{one:?}, {other:?}");
+        assert!((one.imbalance - other.imbalance).abs() < 0.03, "{one:?}, {other:?}");
         assert!((0.9..1.03).contains(&other.turns), "{other:?}");
         let whole = measured.per_second / measured.ideal;
         assert!((other.left() - whole).abs() < 0.02, "{other:?} is not {whole}");
