@@ -56,6 +56,11 @@ const JOINED: Measure = Measure {
     unit: "% of all",
     of: |outcome| 100.0 * outcome.moved_by_join as f64 / outcome.nodes.max(1) as f64,
 };
+const RENAMES: Measure = Measure {
+    name: "renames whose two names lie on two servers, each a transaction",
+    unit: "% of renames",
+    of: |outcome| 100.0 * outcome.renames_across as f64 / outcome.renames.max(1) as f64,
+};
 const SPEEDUP: Measure = Measure {
     name: "throughput with client caches, the most loaded server decides",
     unit: "times one server's",
@@ -66,6 +71,7 @@ const HOPS: Measure =
 
 /// Figures of a replay: each measure over the number of servers, a line for each scheme.
 pub fn figures(runs: &Runs<'_>) -> Vec<Figure> {
+    let renames = runs.iter().any(|(_, outcome)| outcome.renames > 0);
     let named = [
         ("changes", CHANGES),
         ("changes-cached", CACHED),
@@ -73,10 +79,12 @@ pub fn figures(runs: &Runs<'_>) -> Vec<Figure> {
         ("balance", BALANCE),
         ("moved", MOVED),
         ("moved-by-join", JOINED),
+        ("renames-across", RENAMES),
         ("speedup", SPEEDUP),
         ("hops", HOPS),
     ];
-    named.into_iter().map(|(name, measure)| figure(runs, name, &measure)).collect()
+    let there = named.into_iter().filter(|(_, measure)| renames || measure.name != RENAMES.name);
+    there.map(|(name, measure)| figure(runs, name, &measure)).collect()
 }
 
 fn figure(runs: &Runs<'_>, name: &str, measure: &Measure) -> Figure {
@@ -301,6 +309,9 @@ mod tests {
             parts: parts.collect(),
             nodes: 1000,
             moved_by_join: 0,
+            renames: 0,
+            renames_across: 0,
+            moved_by_renames: 0,
             routes: Routes::default(),
         };
         (Job { candidate: name.parse().unwrap(), servers: 20, seed }, outcome)

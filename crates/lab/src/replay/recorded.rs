@@ -51,6 +51,17 @@ pub struct Part {
     pub used: Vec<Used>,
 }
 
+/// A name that became another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rename {
+    /// The old one.
+    pub from: NodeNumber,
+    /// The new one.
+    pub to: NodeNumber,
+    /// Names with lower numbers were known before it.
+    pub known: NodeNumber,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Recorded {
@@ -58,6 +69,8 @@ pub struct Recorded {
     pub namespace: Namespace,
     /// All operations that count, in their order.
     pub operations: Vec<Operation>,
+    /// Renames whose new name the recording says.
+    pub renames: Vec<Rename>,
     /// The trace in [`PARTS`] parts; fewer if it is shorter than that.
     pub parts: Vec<Part>,
     /// Whether there are no metadata operations in it.
@@ -71,6 +84,7 @@ pub struct Recorded {
 pub struct Recorder {
     namespace: Namespace,
     operations: Vec<Operation>,
+    renames: Vec<Rename>,
     /// When every [`NOTED_EVERY`]th operation was.
     times_us: Vec<u64>,
     clients: std::collections::HashMap<u64, u16>,
@@ -81,13 +95,17 @@ pub struct Recorder {
 impl Recorder {
     /// The next event.
     pub fn record(&mut self, event: &Event) {
-        self.one(event, &event.path);
+        let from = self.one(event, &event.path);
         if let Some(to) = &event.to {
-            self.one(event, to);
+            let known = self.namespace.count() as NodeNumber;
+            let to = self.one(event, to);
+            if event.kind == Kind::Rename {
+                self.renames.push(Rename { from, to, known });
+            }
         }
     }
 
-    fn one(&mut self, event: &Event, path: &str) {
+    fn one(&mut self, event: &Event, path: &str) -> NodeNumber {
         if self.operations.len().is_multiple_of(NOTED_EVERY) {
             self.times_us.push(event.at_us);
         }
@@ -102,6 +120,7 @@ impl Recorder {
             false => 1,
         };
         self.operations.push(Operation { node, client, kind: event.kind, asked });
+        node
     }
 
     /// How many operations were read.
@@ -111,7 +130,7 @@ impl Recorder {
 
     /// When all have been read.
     pub fn finish(self) -> Recorded {
-        let Recorder { namespace, mut operations, times_us, .. } = self;
+        let Recorder { namespace, mut operations, renames, times_us, .. } = self;
         let is_of_data = !operations.iter().any(|operation| operation.kind.is_metadata());
         let begins = |first: usize| times_us.get(first / NOTED_EVERY).copied().unwrap_or(0);
         let mut kept_of = Vec::new();
@@ -141,7 +160,7 @@ impl Recorder {
             })
             .collect();
         let digest = digest(&namespace, &operations);
-        Recorded { namespace, operations, parts, is_of_data, digest }
+        Recorded { namespace, operations, renames, parts, is_of_data, digest }
     }
 }
 

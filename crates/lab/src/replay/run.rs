@@ -45,6 +45,14 @@ pub struct Outcome {
     pub nodes: u64,
     /// Nodes that have another owner after one more server joined at the end.
     pub moved_by_join: u64,
+    /// Renames whose old and new name are known, and how many of them lie on two servers at the end: such a
+    /// rename is a transaction.
+    pub renames: u64,
+    /// See there.
+    pub renames_across: u64,
+    /// Entries that those took from one server to another: one each, because a directory keeps its seat;
+    /// where names are placed by their whole path, also all that was below.
+    pub moved_by_renames: u64,
     /// How requests find servers at the end.
     pub routes: Routes,
 }
@@ -102,6 +110,9 @@ fn replay(recorded: &Recorded, below: &Below, job: &Job, asks: bool) -> Result<O
         parts: Vec::new(),
         nodes: recorded.namespace.count() as u64,
         moved_by_join: 0,
+        renames: recorded.renames.len() as u64,
+        renames_across: 0,
+        moved_by_renames: 0,
         routes: Routes::default(),
     };
     replay.own(partition.arcs());
@@ -121,6 +132,7 @@ fn replay(recorded: &Recorded, below: &Below, job: &Job, asks: bool) -> Result<O
             }
         }
     }
+    replay.renamed(candidate.parts.seating, &mut outcome);
     outcome.speedup = outcome.operations as f64 / outcome.speedup.max(1.0);
     if asks {
         outcome.routes = routes::routes(recorded, &placed, candidate, &servers, partition.as_ref(), *seed)?;
@@ -151,6 +163,21 @@ impl Below {
             *at += 1;
         }
         Below { starts, children }
+    }
+
+    fn of(&self, node: usize) -> &[usize] {
+        &self.children[self.starts[node] as usize..self.starts[node + 1] as usize]
+    }
+
+    /// How many names with lower numbers than that are a node or below it: at least 1.
+    fn names(&self, node: NodeNumber, known: NodeNumber) -> u64 {
+        let (mut count, mut open) = (0, vec![node as usize]);
+        while let Some(node) = open.pop() {
+            count += 1;
+            // What is in a directory has rising numbers.
+            open.extend(self.of(node).iter().take_while(|child| **child < known as usize));
+        }
+        count
     }
 }
 
@@ -231,6 +258,19 @@ impl Replay<'_> {
         random_walk(self, part.operations.min(SAMPLES_MAX) as usize, seed)
     }
 
+    fn renamed(&self, seating: Seating, outcome: &mut Outcome) {
+        for rename in &self.recorded.renames {
+            if self.owners[rename.from as usize] == self.owners[rename.to as usize] {
+                continue;
+            }
+            outcome.renames_across += 1;
+            outcome.moved_by_renames += match seating {
+                Seating::SiblingRank => self.below.names(rename.from, rename.known),
+                _ => 1,
+            };
+        }
+    }
+
     /// How many nodes change hands because another server joins, the next rebalance included.
     fn joined(&mut self, partition: &mut dyn Partition, load: &Load, server: ServerId) -> u64 {
         // What has no room for it moves nothing.
@@ -250,7 +290,7 @@ impl Tree for Replay<'_> {
     }
 
     fn children(&self, node: usize) -> &[usize] {
-        &self.below.children[self.below.starts[node] as usize..self.below.starts[node + 1] as usize]
+        self.below.of(node)
     }
 
     fn position(&self, node: usize) -> Position {

@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 /// The first line of the table of outcomes.
 pub const COLUMNS: &str = "scheme,servers,seed,operations,nodes,changes_per_op,changes_per_op_cached,loc,\
                            balance_last,balance_mean,most_loaded_last,most_loaded_worst,moved_share_mean,\
-                           moved_nodes,moved_by_join_share,speedup,hops,client_bytes,server_bytes,switch_entries";
+                           moved_nodes,moved_by_join_share,speedup,hops,client_bytes,server_bytes,switch_entries,\
+                           renames,renames_across_share,moved_by_renames";
 
 /// The first line of the table of parts.
 pub const PARTS_COLUMNS: &str =
@@ -25,7 +26,7 @@ pub fn row(job: &Job, outcome: &Outcome) -> String {
     let routes = &outcome.routes;
     let entries = routes.switch_entries.map_or(String::new(), |entries| entries.to_string());
     format!(
-        "{},{},{},{},{},{:.6},{:.6},{:.6e},{:.6},{:.6},{:.4},{:.4},{:.6},{moved},{:.6},{:.4},{:.4},{:.0},{},{entries}",
+        "{},{},{},{},{},{:.6},{:.6},{:.6e},{:.6},{:.6},{:.4},{:.4},{:.6},{moved},{:.6},{:.4},{:.4},{:.0},{},{entries},{},{:.6},{}",
         job.candidate.name,
         job.servers,
         job.seed,
@@ -44,6 +45,9 @@ pub fn row(job: &Job, outcome: &Outcome) -> String {
         routes.hops,
         routes.client_bytes,
         routes.server_bytes,
+        outcome.renames,
+        outcome.renames_across as f64 / outcome.renames.max(1) as f64,
+        outcome.moved_by_renames,
     )
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::generate::{Options, Workload};
+use crate::trace::{Event, Kind};
 use bearing_placement::Scheme;
 
 fn recorded(workload: &str, operations: u64) -> Recorded {
@@ -57,6 +58,34 @@ fn what_schemes_are_made_for_is_seen() {
     let hops = |name: &str| of(name).routes.hops;
     assert!((hops("central") - 2.0).abs() < 0.01 && hops("chord") > 2.0 && hops("metaflow") == 1.0);
     assert!(hops("dht-mdsc") < hops("chord"));
+}
+
+/// A directory keeps its seat; where names are placed by their path, all that is in it goes along.
+#[test]
+fn renames_across_servers_are_counted_with_what_they_move() {
+    let mut recorder = Recorder::default();
+    let mut event = |kind, path: &str, to: Option<&str>| {
+        let to = to.map(str::to_owned);
+        recorder.record(&Event { at_us: 0, client: 1, kind, path: path.into(), to });
+    };
+    for directory in 0..200 {
+        for file in 0..4 {
+            event(Kind::Create, &format!("/d{directory}/f{file}"), None);
+        }
+        event(Kind::Rename, &format!("/d{directory}"), Some(&format!("/z/e{directory}")));
+        // Not there yet when it was renamed; and a name that is not known.
+        event(Kind::Create, &format!("/d{directory}/late"), None);
+        event(Kind::Rename, &format!("/z/e{directory}"), None);
+    }
+    let recorded = recorder.finish();
+    let below = Below::new(&recorded.namespace);
+    let of = |name: &str| place(&recorded, &below, &job(name, 10, 1)).unwrap();
+    let (hash, published) = (of("hash"), of("anglecut"));
+    assert_eq!((hash.renames, published.renames), (200, 200));
+    assert!((150..200).contains(&hash.renames_across), "{}", hash.renames_across);
+    assert_eq!(hash.moved_by_renames, hash.renames_across);
+    assert!(published.renames_across > 20);
+    assert_eq!(published.moved_by_renames, 5 * published.renames_across);
 }
 
 /// What a part was served by was decided before it: the first by nothing at all.
