@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod generate;
+mod output;
 mod queues;
 mod replay;
 mod report;

@@ -1,5 +1,6 @@
 //! `lab trace generate` and `scan`: traces of published workloads, and the shapes of trees.
 
+use super::output::Output;
 use crate::voice::say;
 use anyhow::{Context, Result, bail};
 use bearing_lab::generate::{
@@ -9,7 +10,7 @@ use bearing_lab::trace::{HEADER, line_of};
 use clap::Args;
 use comfy_table::{Table, presets};
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, ErrorKind, Write};
+use std::io::{self, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
@@ -73,16 +74,6 @@ pub struct ScanFlags {
     pub out: Option<PathBuf>,
 }
 
-fn output(path: Option<&Path>) -> Result<Box<dyn Write>> {
-    Ok(match path {
-        None => Box::new(BufWriter::new(io::stdout().lock())),
-        Some(path) => {
-            let file = File::create(path).with_context(|| format!("write {}", path.display()))?;
-            Box::new(BufWriter::with_capacity(1 << 20, file))
-        }
-    })
-}
-
 /// Runs `lab trace generate`.
 pub fn generate(flags: &GenerateFlags) -> Result<()> {
     let Some(name) = &flags.workload else { return list() };
@@ -105,7 +96,8 @@ pub fn generate(flags: &GenerateFlags) -> Result<()> {
         tree,
     };
     let events = workload.generate(options)?;
-    match write(events, flags.out.as_deref()) {
+    let out = Output::new(flags.out.as_deref().unwrap_or(Path::new("-")), flags.tree.as_deref())?;
+    match write(events, out) {
         // The reader has seen enough.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.with_context(|| match &flags.out {
@@ -115,13 +107,12 @@ pub fn generate(flags: &GenerateFlags) -> Result<()> {
     }
 }
 
-fn write(events: impl Iterator<Item = bearing_lab::trace::Event>, path: Option<&Path>) -> io::Result<()> {
-    let mut out = output(path).map_err(io::Error::other)?;
+fn write(events: impl Iterator<Item = bearing_lab::trace::Event>, mut out: Output) -> io::Result<()> {
     writeln!(out, "{HEADER}")?;
     for event in events {
         writeln!(out, "{}", line_of(&event))?;
     }
-    out.flush()
+    out.finish()
 }
 
 fn list() -> Result<()> {
@@ -161,9 +152,9 @@ pub fn scan(flags: &ScanFlags) -> Result<()> {
         }
     }
     let shape = shape.finish();
-    let mut out = output(flags.out.as_deref())?;
+    let mut out = Output::new(flags.out.as_deref().unwrap_or(Path::new("-")), None)?;
     write_tree(&shape, &mut out).context("write the tree")?;
-    out.flush().context("write the tree")?;
+    out.finish().context("write the tree")?;
     eprintln!("{} directories, {} files; {unread} left out", shape.directories(), shape.files());
     Ok(())
 }

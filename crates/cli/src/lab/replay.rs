@@ -3,8 +3,9 @@
 //! What each run gave is kept in the directory of the report, so that one that was stopped goes on where it
 //! was.
 
-use super::trace::open;
+use super::trace::{open, warning};
 use crate::bench::commit;
+use crate::failure::Usage;
 use crate::voice::say;
 use anyhow::{Context, Result, bail};
 use bearing_lab::Candidate;
@@ -80,9 +81,15 @@ struct Identity {
 /// Runs `lab replay`.
 pub fn run(flags: &ReplayFlags) -> Result<()> {
     let candidates = candidates(&flags.schemes)?;
+    if flags.seed.checked_add(flags.seeds).is_none() {
+        bail!(Usage(format!(
+            "--seed {} leaves no room for {} seeds; give a smaller one",
+            flags.seed, flags.seeds
+        )));
+    }
+    let recorded = read(flags)?;
     let parts = flags.out.join("runs");
     std::fs::create_dir_all(&parts).with_context(|| format!("create {}", parts.display()))?;
-    let recorded = read(flags)?;
     let identity = Identity {
         version: 1,
         trace: flags.trace.display().to_string(),
@@ -100,7 +107,15 @@ pub(super) fn candidates(names: &[String]) -> Result<Vec<Candidate>> {
     if names.is_empty() {
         return Ok(Scheme::ALL.into_iter().map(Candidate::of).collect());
     }
-    names.iter().map(|name| name.parse().map_err(anyhow::Error::new)).collect()
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for name in names {
+        let candidate: Candidate = name.parse().map_err(anyhow::Error::new)?;
+        // One that is given twice is not two.
+        if candidates.iter().all(|known| known.name != candidate.name) {
+            candidates.push(candidate);
+        }
+    }
+    Ok(candidates)
 }
 
 fn jobs(flags: &ReplayFlags, candidates: &[Candidate]) -> Vec<Job> {
@@ -116,7 +131,7 @@ fn jobs(flags: &ReplayFlags, candidates: &[Candidate]) -> Vec<Job> {
     let mut jobs = Vec::new();
     for candidate in candidates {
         for servers in &sizes {
-            for seed in flags.seed..flags.seed.saturating_add(seeds) {
+            for seed in flags.seed..flags.seed + seeds {
                 jobs.push(Job { candidate: candidate.clone(), servers: *servers, seed });
             }
         }
@@ -148,8 +163,15 @@ fn read(flags: &ReplayFlags) -> Result<Recorded> {
         );
     }
     let tally = reader.tally();
-    if tally.malformed > 0 {
-        eprintln!("{} lines were not understood: see `bearing lab trace inspect`", tally.malformed);
+    let left_out: u64 = tally.others.values().sum();
+    if tally.malformed > 0 || left_out > 0 {
+        eprintln!(
+            "{} lines were not understood, {left_out} left out: see `bearing lab trace inspect`",
+            tally.malformed
+        );
+    }
+    if let Some(warning) = warning(tally) {
+        eprintln!("{warning}");
     }
     Ok(recorder.finish())
 }

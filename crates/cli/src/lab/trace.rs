@@ -1,13 +1,14 @@
 //! `lab trace`: what is in a trace, and the same trace in the plain format.
 
 use super::generate::{GenerateFlags, ScanFlags, generate, scan};
+use super::output::Output;
 use crate::voice::say;
 use anyhow::{Context, Result, anyhow, bail};
 use bearing_lab::trace::{Format, HEADER, Kind, Reader, Tally, line_of};
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 /// What is done with traces.
@@ -107,7 +108,10 @@ fn inspect(flags: &InspectFlags) -> Result<()> {
     if !tally.others.is_empty() {
         let others: Vec<String> =
             tally.others.iter().map(|(word, count)| format!("{word} {count}")).collect();
-        say!("\nleft out, because no name is asked for: {}", others.join(", "))?;
+        say!(
+            "\nleft out, because they were refused or name no file that is asked for: {}",
+            others.join(", ")
+        )?;
     }
     if tally.malformed > 0 {
         say!("\nlines that cannot be understood: {}; the first of them:", tally.malformed)?;
@@ -122,15 +126,25 @@ fn inspect(flags: &InspectFlags) -> Result<()> {
 }
 
 /// What is to be known before anything is concluded from it.
-fn warning(tally: &Tally) -> Option<&'static str> {
-    match (tally.events(), tally.metadata_events()) {
-        (0, _) => Some("no operation was found: nothing can be replayed"),
-        (_, 0) => Some(
+pub(super) fn warning(tally: &Tally) -> Option<String> {
+    let mut said = Vec::new();
+    if tally.events() == 0 {
+        said.push("no operation was found: nothing can be replayed".to_owned());
+    } else if tally.metadata_events() == 0 {
+        said.push(
             "no operation asks for metadata, these are reads and writes of bytes: the names give a tree and how \
-            often each file was used, but nothing is known of lookups, creations or updates",
-        ),
-        _ => None,
+             often each file was used, but nothing is known of lookups, creations or updates"
+                .to_owned(),
+        );
     }
+    if tally.earlier > 0 {
+        said.push(format!(
+            "{} operations are earlier than the first one, and count as if they were at its time: if these are \
+             several files, give them in the order of time, the oldest first",
+            tally.earlier
+        ));
+    }
+    (!said.is_empty()).then(|| said.join("\n"))
 }
 
 fn say_json(format: Format, tally: &Tally) -> Result<()> {
@@ -148,6 +162,7 @@ fn say_json(format: Format, tally: &Tally) -> Result<()> {
         "left_out": tally.others,
         "malformed": tally.malformed,
         "malformed_lines": examples,
+        "earlier_than_the_first": tally.earlier,
         "seconds": tally.last_us as f64 / 1e6,
         "warning": warning(tally),
     });
@@ -156,20 +171,22 @@ fn say_json(format: Format, tally: &Tally) -> Result<()> {
 }
 
 fn convert(flags: &ConvertFlags) -> Result<()> {
-    if flags.out == flags.trace && flags.out != Path::new("-") {
-        bail!("the trace would be written over itself; give another file than {}", flags.out.display());
-    }
     let mut reader = open(&flags.trace, flags.format.as_deref())?;
-    let writing = || format!("write {}", flags.out.display());
-    let mut out: Box<dyn Write> = match flags.out.to_str() {
-        Some("-") => Box::new(BufWriter::new(io::stdout().lock())),
-        _ => Box::new(BufWriter::new(File::create(&flags.out).with_context(writing)?)),
+    let mut next = || reader.next_event().with_context(|| format!("read {}", flags.trace.display()));
+    // A mistake does not replace a file by nothing.
+    let Some(first) = next()? else {
+        bail!(
+            "no operation was found in {}: nothing is written; `bearing lab trace inspect` says what is in it",
+            flags.trace.display()
+        );
     };
-    writeln!(out, "{HEADER}").with_context(writing)?;
-    while let Some(event) = reader.next_event().with_context(|| format!("read {}", flags.trace.display()))? {
+    let mut out = Output::new(&flags.out, Some(&flags.trace))?;
+    let writing = || format!("write {}", flags.out.display());
+    writeln!(out, "{HEADER}\n{}", line_of(&first)).with_context(writing)?;
+    while let Some(event) = next()? {
         writeln!(out, "{}", line_of(&event)).with_context(writing)?;
     }
-    out.flush().with_context(writing)?;
+    out.finish().with_context(writing)?;
     let tally = reader.tally();
     let left_out: u64 = tally.others.values().sum();
     let renames = tally.kinds.get(&Kind::Rename).copied().unwrap_or(0);
@@ -178,5 +195,8 @@ fn convert(flags: &ConvertFlags) -> Result<()> {
         tally.events(),
         tally.malformed
     );
+    if let Some(warning) = warning(tally) {
+        eprintln!("{warning}");
+    }
     Ok(())
 }

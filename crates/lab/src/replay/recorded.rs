@@ -151,7 +151,7 @@ impl Recorder {
         let count = operations.len();
         let ranges = (0..PARTS).map(|part| count * part / PARTS..count * (part + 1) / PARTS);
         let mut counts = vec![Used::default(); namespace.count()];
-        let parts = ranges
+        let parts: Vec<Part> = ranges
             .filter(|range| !range.is_empty())
             .map(|range| Part {
                 begins_us: at(range.start),
@@ -159,7 +159,7 @@ impl Recorder {
                 used: used(&namespace, &operations, range, &mut counts),
             })
             .collect();
-        let digest = digest(&namespace, &operations);
+        let digest = digest(&namespace, &operations, &parts);
         Recorded { namespace, operations, renames, parts, is_of_data, digest }
     }
 }
@@ -198,7 +198,7 @@ fn used(
     touched.into_iter().map(|node| Used { node, ..std::mem::take(&mut counts[node as usize]) }).collect()
 }
 
-fn digest(namespace: &Namespace, operations: &[Operation]) -> u64 {
+fn digest(namespace: &Namespace, operations: &[Operation], parts: &[Part]) -> u64 {
     let mut hasher = xxhash_rust::xxh3::Xxh3::new();
     for (_, node) in namespace.iter() {
         hasher.update(&node.parent.to_le_bytes());
@@ -209,6 +209,7 @@ fn digest(namespace: &Namespace, operations: &[Operation]) -> u64 {
         hasher.update(&[operation.kind as u8, operation.asked]);
         hasher.update(&operation.client.to_le_bytes());
     }
+    parts.iter().for_each(|part| hasher.update(&part.begins_us.to_le_bytes()));
     hasher.digest()
 }
 

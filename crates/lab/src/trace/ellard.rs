@@ -7,14 +7,22 @@ use super::handles::Handles;
 use super::time::microseconds;
 use std::collections::{HashMap, VecDeque};
 
+/// What a reply will tell.
+enum Awaited {
+    /// The handle of this name in this directory.
+    Handle(u64, String),
+    /// That one became the other.
+    Renamed((u64, String), (u64, String)),
+}
+
 /// Calls whose reply may still teach a name; of more, the oldest are forgotten.
 const CALLS_MAX: usize = 65_536;
 
 #[derive(Default)]
 pub(super) struct Ellard {
     handles: Handles,
-    /// By client and xid: the directory and the name.
-    calls: HashMap<(u64, String), (u64, String)>,
+    /// By client and xid.
+    calls: HashMap<(u64, String), Awaited>,
     order: VecDeque<(u64, String)>,
 }
 
@@ -76,6 +84,10 @@ impl Ellard {
                 };
                 let to = self.handles.child(target, new);
                 let old = if kind == Kind::Rename { name_of(rest, "").unwrap_or("") } else { "" };
+                if kind == Kind::Rename {
+                    let renamed = Awaited::Renamed((handle, old.to_owned()), (target, new.to_owned()));
+                    self.await_reply((client, xid.to_owned()), renamed);
+                }
                 return event(kind, self.handles.child(handle, old), Some(to));
             }
             other => return Parsed::Other(other.to_owned()),
@@ -84,21 +96,34 @@ impl Ellard {
         if let Some(name) =
             name.filter(|_| matches!(operation, "lookup" | "create" | "mkdir" | "mknod" | "symlink"))
         {
-            let key = (client, xid.to_owned());
-            if self.calls.insert(key.clone(), (handle, name.to_owned())).is_none() {
-                self.order.push_back(key);
-            }
-            if self.order.len() > CALLS_MAX {
-                self.order.pop_front().map(|oldest| self.calls.remove(&oldest));
-            }
+            let awaited = Awaited::Handle(handle, name.to_owned());
+            self.await_reply((client, xid.to_owned()), awaited);
         }
         event(kind, self.handles.child(handle, name.unwrap_or("")), None)
     }
 
+    fn await_reply(&mut self, call: (u64, String), awaited: Awaited) {
+        if self.calls.insert(call.clone(), awaited).is_none() {
+            self.order.push_back(call);
+        }
+        if self.order.len() > CALLS_MAX {
+            self.order.pop_front().map(|oldest| self.calls.remove(&oldest));
+        }
+    }
+
     fn reply(&mut self, client: u64, xid: &str, rest: &str) {
-        let Some((directory, name)) = self.calls.remove(&(client, xid.to_owned())) else { return };
-        if let Some(handle) = rest.starts_with("OK ").then(|| after(rest, "fh")).flatten() {
-            self.handles.learn(number_of(handle), directory, &name);
+        let Some(awaited) = self.calls.remove(&(client, xid.to_owned())) else { return };
+        let is_done = rest == "OK" || rest.starts_with("OK ");
+        match awaited {
+            Awaited::Handle(directory, name) => {
+                if let Some(handle) = is_done.then(|| after(rest, "fh")).flatten() {
+                    self.handles.learn(number_of(handle), directory, &name);
+                }
+            }
+            Awaited::Renamed((from, old), (to, new)) if is_done => {
+                self.handles.rename((from, &old), (to, &new));
+            }
+            Awaited::Renamed(..) => {}
         }
     }
 }

@@ -59,10 +59,21 @@ impl Format {
         }
     }
 
+    /// The format of a trace that begins with these lines: what a header says, or what most of them are.
+    pub(super) fn of(lines: &[&str]) -> Option<Format> {
+        if lines.iter().find(|line| !line.starts_with('#')).is_some_and(|line| Format::Plain.is_line(line)) {
+            return Some(Format::Plain);
+        }
+        let of = |format: &Format| lines.iter().filter(|line| format.is_line(line)).count();
+        let counted = Format::ALL.map(|format| (of(&format), format));
+        let most = counted.iter().map(|(count, _)| *count).max().filter(|count| *count > 0)?;
+        counted.into_iter().find(|(count, _)| *count == most).map(|(_, format)| format)
+    }
+
     /// Whether a line can only be of this format.
     pub(super) fn is_line(self, line: &str) -> bool {
         match self {
-            Format::Plain => line == plain::HEADER,
+            Format::Plain => line.trim_end() == plain::HEADER,
             Format::Microsoft => line.trim() == "BeginHeader",
             Format::Berkeley | Format::HdfsAudit | Format::Ellard | Format::JuiceFs => {
                 matches!(self.parser().line(line), Parsed::Event(..) | Parsed::Other(_))

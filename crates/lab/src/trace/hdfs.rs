@@ -8,19 +8,60 @@ pub(super) struct HdfsAudit;
 
 const KEYS: [&str; 9] = ["allowed", "ugi", "ip", "cmd", "src", "dst", "perm", "proto", "callerContext"];
 
-/// What stands behind each key. A value may have spaces and `=` in it, but no ` key=` of these.
+/// What stands behind each key. A value may have spaces and `=` in it, but no ` key=` of these; where tabs
+/// separate keys, none behind a tab.
 fn values(line: &str) -> Vec<(&'static str, &str)> {
     let bytes = line.as_bytes();
-    let starts = |at: usize| at == 0 || bytes[at - 1].is_ascii_whitespace();
+    let in_tabs = line.contains("\tcmd=");
+    let starts = |at: usize, key: &str| {
+        at == 0
+            || bytes[at - 1] == b'\t'
+            || bytes[at - 1].is_ascii_whitespace() && (!in_tabs || key == KEYS[0])
+    };
     let mut found: Vec<(usize, &'static str)> = Vec::new();
     for key in KEYS {
-        let with_sign =
-            line.match_indices(key).find(|(at, _)| starts(*at) && bytes.get(at + key.len()) == Some(&b'='));
+        let with_sign = line
+            .match_indices(key)
+            .find(|(at, _)| starts(*at, key) && bytes.get(at + key.len()) == Some(&b'='));
         found.extend(with_sign.map(|(at, _)| (at, key)));
     }
     found.sort_unstable();
     let ends = found.iter().skip(1).map(|(at, _)| *at).chain([line.len()]);
     found.iter().zip(ends).map(|((at, key), end)| (*key, line[at + key.len() + 1..end].trim())).collect()
+}
+
+/// What commands do to the file that they name. Of those that are not listed the first word of the name
+/// says it.
+fn kind_of(command: &str) -> Option<Kind> {
+    Some(match command {
+        "open" => Kind::Open,
+        "create" | "createSymlink" => Kind::Create,
+        "mkdirs" => Kind::MakeDirectory,
+        "delete" => Kind::Remove,
+        "rename" => Kind::Rename,
+        "listStatus" | "listSnapshottableDirectory" => Kind::List,
+        "append" | "truncate" | "concat" => Kind::Update,
+        _ => {
+            let first = command.split(char::is_uppercase).next().unwrap_or("");
+            match first {
+                "get" | "getfileinfo" | "getfilelinkinfo" | "check" | "is" | "list" | "content" | "quota" => {
+                    Kind::Lookup
+                }
+                "set" | "unset" | "modify" | "remove" | "satisfy" | "clear" | "recover" | "create"
+                | "delete" | "rename" | "allow" | "disallow" => Kind::Update,
+                _ => return None,
+            }
+        }
+    })
+}
+
+/// `/a`, or what is behind the host of `viewfs://host/a`.
+fn path_of(text: &str) -> Option<&str> {
+    let path = match text.split_once("://") {
+        Some((scheme, rest)) if !scheme.contains('/') => &rest[rest.find('/')?..],
+        _ => text,
+    };
+    path.starts_with('/').then_some(path)
 }
 
 impl Parser for HdfsAudit {
@@ -36,39 +77,18 @@ impl Parser for HdfsAudit {
         if value("allowed") == Some("false") {
             return Parsed::Other(format!("{word}, refused"));
         }
-        let kind = match word {
-            "getfileinfo"
-            | "checkAccess"
-            | "contentSummary"
-            | "getAclStatus"
-            | "getXAttrs"
-            | "listXAttrs"
-            | "getEZForPath"
-            | "getfilelinkinfo"
-            | "isFileClosed"
-            | "getErasureCodingPolicy" => Kind::Lookup,
-            "listStatus" | "listSnapshottableDirectory" => Kind::List,
-            "open" => Kind::Open,
-            "create" | "createSymlink" => Kind::Create,
-            "mkdirs" => Kind::MakeDirectory,
-            "delete" => Kind::Remove,
-            "rename" => Kind::Rename,
-            "setPermission" | "setOwner" | "setTimes" | "setReplication" | "setStoragePolicy"
-            | "setQuota" | "setAcl" | "modifyAclEntries" | "removeAcl" | "setXAttr" | "removeXAttr"
-            | "append" | "truncate" | "concat" | "setSpaceQuota" => Kind::Update,
-            other => return Parsed::Other(other.to_owned()),
-        };
-        let path = value("src").unwrap_or("null");
-        if !path.starts_with('/') {
+        let Some(kind) = kind_of(word) else { return Parsed::Other(word.to_owned()) };
+        // concat: src=[/part, /part], dst=/target
+        let source = if word == "concat" { value("dst") } else { value("src") };
+        let Some(path) = source.and_then(path_of) else {
             return Parsed::Other(format!("{word}, of no path"));
-        }
-        let to = value("dst").filter(|to| to.starts_with('/')).map(str::to_owned);
+        };
+        let to = (kind == Kind::Rename).then(|| value("dst").and_then(path_of)).flatten();
         if kind == Kind::Rename && to.is_none() {
-            return Parsed::Malformed("a rename has no dst=");
+            return Parsed::Malformed("a rename has no dst= with a path");
         }
         let client = client_of(value("ip").unwrap_or("").as_bytes());
-        let to = to.filter(|_| kind == Kind::Rename);
-        Parsed::Event(at, Event { at_us: 0, client, kind, path: path.to_owned(), to })
+        Parsed::Event(at, Event { at_us: 0, client, kind, path: path.to_owned(), to: to.map(str::to_owned) })
     }
 }
 

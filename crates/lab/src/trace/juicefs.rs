@@ -1,13 +1,16 @@
 //! The access log of a JuiceFS mount: `2022.05.11 11:35:57.267 [uid:501,gid:20,pid:44307] lookup
 //! (1,file_9745): OK (15213,[...]) <0.000234>`. Files are named by inode numbers; names are learnt from
-//! lookups and creations, so files that were open before it began are known by number only.
+//! lookups and creations, so files that were open before it began are known by number only. The mount is one
+//! client, whoever asks it: its caches are those of all its processes.
 
-use super::event::{Event, Kind, Parsed, Parser, client_of};
+use super::event::{Event, Kind, Parsed, Parser};
 use super::handles::Handles;
 use super::time::{days, microseconds};
 
 /// The inode of the root.
 const ROOT: u64 = 1;
+/// The one client.
+const MOUNT: u64 = 1;
 
 pub(super) struct JuiceFs {
     inodes: Handles,
@@ -34,49 +37,73 @@ fn leading_number(text: &str) -> Option<u64> {
     text[..end].parse().ok()
 }
 
+/// Of "name,-rw-r--r--:0100644" or "name,prw-r--r--:010644,0x0" the name, which may have commas in it.
+fn made_name(text: &str) -> &str {
+    let cut = |text: &'_ str, is: fn(&str) -> bool| -> usize {
+        text.rsplit_once(',').filter(|(_, last)| is(last)).map_or(text.len(), |(before, _)| before.len())
+    };
+    let text = &text[..cut(text, |last| last.starts_with("0x"))];
+    let is_mode = |last: &str| {
+        let mode = last.split_once(':').map_or("", |(mode, _)| mode);
+        mode.len() >= 10 && mode.starts_with(['-', 'd', 'l', 'p', 'c', 'b', 's', '?'])
+    };
+    &text[..cut(text, is_mode)]
+}
+
+/// Of "name,target" the name. A target that is a path says where it begins; else neither has a comma.
+fn link_name(text: &str) -> &str {
+    let at = [",/", ",./", ",../"].iter().filter_map(|begins| text.find(begins)).min();
+    &text[..at.or_else(|| text.find(',')).unwrap_or(text.len())]
+}
+
 impl JuiceFs {
-    fn event(&mut self, at: i64, client: u64, operation: &str, given: &str, result: &str) -> Parsed {
-        let event = |kind, path: String, to| Parsed::Event(at, Event { at_us: 0, client, kind, path, to });
+    /// Of "old name,new parent,new name[,flags]" all three. Names may have commas in them and be numbers:
+    /// what is known of them decides. `None`: nothing does.
+    fn renamed<'a>(&self, from: u64, text: &'a str) -> Option<(&'a str, u64, &'a str)> {
+        let mut possible = Vec::new();
+        for (comma, _) in text.match_indices(',') {
+            let (old, rest) = (&text[..comma], &text[comma + 1..]);
+            let Some((parent, new)) = rest.split_once(',') else { continue };
+            let Ok(parent) = parent.parse::<u64>() else { continue };
+            let new = match new.rsplit_once(',') {
+                Some((name, flags)) if flags.bytes().all(|digit| digit.is_ascii_digit()) => name,
+                _ => new,
+            };
+            let known = 2 * u8::from(self.inodes.knows_name(from, old)) + u8::from(self.inodes.knows(parent));
+            possible.push((known, (old, parent, new)));
+        }
+        let most = possible.iter().map(|(known, _)| *known).max()?;
+        let mut best = possible.into_iter().filter(|(known, _)| *known == most).map(|(_, names)| names);
+        best.next().filter(|_| best.next().is_none())
+    }
+
+    fn event(&mut self, at: i64, operation: &str, given: &str, result: &str) -> Parsed {
+        let event =
+            |kind, path: String, to| Parsed::Event(at, Event { at_us: 0, client: MOUNT, kind, path, to });
         let Some(first) = leading_number(given) else { return Parsed::Other(operation.to_owned()) };
         let behind = given.split_once(',').map_or("", |(_, behind)| behind);
+        let is_done = result == "OK" || result.starts_with("OK ");
         let made = result.strip_prefix("OK (").and_then(leading_number);
-        // Of "1,name,-rw-r--r--:0100644" the last part is no name.
-        let name = |parts: usize| {
-            let mut name = behind;
-            (0..parts).for_each(|_| name = name.rsplit_once(',').map_or(name, |(name, _)| name));
-            name
-        };
         let named = |this: &mut JuiceFs, name: &str| {
             let path = this.inodes.child(first, name);
             made.into_iter().for_each(|inode| this.inodes.learn(inode, first, name));
             path
         };
         let kind = match operation {
-            "lookup" => return event(Kind::Lookup, named(self, name(0)), None),
-            "create" | "mknod" => {
-                return event(Kind::Create, named(self, name(usize::from(behind.contains(',')))), None);
-            }
-            "mkdir" => {
-                return event(
-                    Kind::MakeDirectory,
-                    named(self, name(usize::from(behind.contains(',')))),
-                    None,
-                );
-            }
-            "symlink" => return event(Kind::Create, named(self, name(1)), None),
+            "lookup" => return event(Kind::Lookup, named(self, behind), None),
+            "create" | "mknod" => return event(Kind::Create, named(self, made_name(behind)), None),
+            "mkdir" => return event(Kind::MakeDirectory, named(self, made_name(behind)), None),
+            "symlink" => return event(Kind::Create, named(self, link_name(behind)), None),
             "unlink" => return event(Kind::Remove, self.inodes.child(first, behind), None),
             "rmdir" => return event(Kind::RemoveDirectory, self.inodes.child(first, behind), None),
             "rename" => {
-                // old parent,old name,new parent,new name[,flags]
-                let parts: Vec<&str> = behind.split(',').collect();
-                let parent =
-                    (1..parts.len().saturating_sub(1)).find_map(|at| Some((at, parts[at].parse().ok()?)));
-                let Some((at_part, parent)) = parent else {
-                    return Parsed::Malformed("a rename has no new parent");
+                let Some((old, parent, new)) = self.renamed(first, behind) else {
+                    return Parsed::Malformed("the names of a rename cannot be told from its numbers");
                 };
-                let (old, new) = (parts[..at_part].join(","), parts[at_part + 1]);
-                let (path, to) = (self.inodes.child(first, &old), self.inodes.child(parent, new));
-                made.into_iter().for_each(|inode| self.inodes.learn(inode, parent, new));
+                let (path, to) = (self.inodes.child(first, old), self.inodes.child(parent, new));
+                if is_done {
+                    self.inodes.rename((first, old), (parent, new));
+                }
                 return event(Kind::Rename, path, Some(to));
             }
             "link" => {
@@ -109,15 +136,13 @@ impl Parser for JuiceFs {
         let Some(at) = time(line) else {
             return Parsed::Malformed("it does not begin with a date and a time");
         };
-        let Some((who, rest)) = line.split_once('[').and_then(|(_, rest)| rest.split_once(']')) else {
+        let Some((_, rest)) = line.split_once('[').and_then(|(_, rest)| rest.split_once(']')) else {
             return Parsed::Malformed("it has no [uid:..,gid:..,pid:..]");
         };
         let rest = rest.trim_start();
         let rest = rest.rsplit_once(" <").map_or(rest, |(rest, _)| rest);
         match parts(rest) {
-            Some((operation, given, result)) => {
-                self.event(at, client_of(who.as_bytes()), operation, given, result)
-            }
+            Some((operation, given, result)) => self.event(at, operation, given, result),
             None => Parsed::Malformed("it has no operation (..): result"),
         }
     }

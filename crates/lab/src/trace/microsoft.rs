@@ -63,7 +63,7 @@ fn kind_of(event: &str, options: Option<&str>) -> Option<Kind> {
     })
 }
 
-/// The upper eight bits of the options are the disposition: 0, 2, 4 and 5 may make a file, 1 and 3 use one
+/// The upper eight bits of the options are the disposition: 0, 2 and 5 may make a file, 1, 3 and 4 use one
 /// that is there (3 makes one if there is none; most often there is). The lowest bit asks for a directory.
 fn created(options: Option<&str>) -> Kind {
     let digits = options.and_then(|options| options.strip_prefix("0x"));
@@ -72,7 +72,7 @@ fn created(options: Option<&str>) -> Kind {
     };
     match (options >> 24, options & 1) {
         (2, 1) => Kind::MakeDirectory,
-        (0 | 2 | 4 | 5, _) => Kind::Create,
+        (0 | 2 | 5, _) => Kind::Create,
         _ => Kind::Open,
     }
 }

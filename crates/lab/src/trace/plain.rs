@@ -13,10 +13,10 @@ pub(super) struct Plain {
 
 impl Parser for Plain {
     fn line(&mut self, line: &str) -> Parsed {
-        if !std::mem::replace(&mut self.begun, true) && line == HEADER {
+        if line.starts_with('#') {
             return Parsed::Nothing;
         }
-        if line.starts_with('#') {
+        if !std::mem::replace(&mut self.begun, true) && line.trim_end() == HEADER {
             return Parsed::Nothing;
         }
         let Some(fields) = fields(line) else { return Parsed::Malformed("a quote is not closed") };
@@ -83,10 +83,39 @@ fn unescaped(text: &str) -> Option<String> {
     plain.push_str(parts.next()?);
     for part in parts {
         let digits = part.strip_prefix('x')?.get(..2)?;
-        plain.push(char::from(u8::from_str_radix(digits, 16).ok().filter(u8::is_ascii)?));
+        plain.push(char_of(u8::from_str_radix(digits, 16).ok()?));
         plain.push_str(&part[3..]);
     }
     Some(plain)
+}
+
+/// Bytes of names that are not UTF-8 are letters of Unicode's private area, so that no two names become one.
+const NOT_UTF8: u32 = 0xf700;
+
+/// The letter for a byte: itself, if it is ASCII.
+pub(super) fn char_of(byte: u8) -> char {
+    match byte.is_ascii() {
+        true => char::from(byte),
+        false => char::from_u32(NOT_UTF8 + u32::from(byte)).unwrap_or(char::REPLACEMENT_CHARACTER),
+    }
+}
+
+/// The byte that a letter stands for, if it is not UTF-8.
+fn byte_of(letter: char) -> Option<u8> {
+    u8::try_from(u32::from(letter).checked_sub(NOT_UTF8)?).ok().filter(|byte| !byte.is_ascii())
+}
+
+/// Text with what is not UTF-8 in it.
+pub(super) fn text_of(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return text.into();
+    }
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|byte| char_of(*byte)));
+    }
+    text.into()
 }
 
 fn put(line: &mut String, path: &str) {
@@ -94,6 +123,9 @@ fn put(line: &mut String, path: &str) {
     let mut escaped = String::with_capacity(path.len());
     for letter in path.chars() {
         match letter {
+            _ if byte_of(letter).is_some() => {
+                write!(escaped, "\\x{:02x}", byte_of(letter).unwrap_or_default()).expect("strings take all");
+            }
             _ if special(letter) => write!(escaped, "\\x{:02x}", letter as u32).expect("strings take all"),
             _ => escaped.push(letter),
         }

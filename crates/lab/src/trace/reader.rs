@@ -2,6 +2,7 @@
 
 use super::event::{Event, Parsed, Parser};
 use super::format::Format;
+use super::plain::{HEADER, text_of};
 use super::tally::Tally;
 use std::fmt;
 use std::io::{self, BufRead, Chain, Cursor, Read};
@@ -17,6 +18,8 @@ pub enum TraceError {
     Compressed(&'static str),
     /// It is of no known format; with its first line.
     Unknown(String),
+    /// It is to be a plain trace, and begins with this instead of the header.
+    Header(String),
 }
 
 impl fmt::Display for TraceError {
@@ -27,6 +30,10 @@ impl fmt::Display for TraceError {
             TraceError::Compressed(program) => {
                 write!(f, "it is compressed; pipe it in: {program} -dc FILE | bearing lab trace inspect -")
             }
+            TraceError::Header(line) => write!(
+                f,
+                "a plain trace begins with the line {HEADER}, in this order, and this one with {line:?}"
+            ),
             TraceError::Unknown(line) => {
                 let names = Format::ALL.map(Format::name).join(", ");
                 write!(
@@ -43,8 +50,12 @@ impl std::error::Error for TraceError {}
 /// How files begin that these programs made.
 const COMPRESSED: [(&[u8], &str); 4] =
     [(b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"BZh", "bzip2"), (b"\xfd7zXZ", "xz")];
+/// What some programs put before text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// So much of a trace is looked at to find out its format.
 const HEAD_MAX: u64 = 64 << 10;
+/// What is earlier than the first operation by more than this was not recorded in order.
+const DISORDER_US: i64 = 1_000_000;
 /// A longer line is none.
 const LINE_MAX: u64 = 1 << 20;
 
@@ -70,12 +81,16 @@ impl<R: BufRead> Reader<R> {
         if let Some((_, program)) = COMPRESSED.iter().find(|(magic, _)| head.starts_with(magic)) {
             return Err(TraceError::Compressed(program));
         }
-        let text = String::from_utf8_lossy(&head);
-        let lines = || text.lines().map(str::trim_end).filter(|line| !line.is_empty());
-        let known = format
-            .or_else(|| Format::ALL.into_iter().find(|format| lines().any(|line| format.is_line(line))));
-        let first = || lines().next().unwrap_or_default().chars().take(100).collect();
-        let format = known.ok_or_else(|| TraceError::Unknown(first()))?;
+        let text = text_of(head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&head));
+        let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+        let begins = |line: Option<&&str>| line.unwrap_or(&"").chars().take(100).collect();
+        let format = format
+            .or_else(|| Format::of(&lines))
+            .ok_or_else(|| TraceError::Unknown(begins(lines.first())))?;
+        let header = lines.iter().find(|line| !line.starts_with('#'));
+        if format == Format::Plain && header.is_none_or(|line| *line != HEADER) {
+            return Err(TraceError::Header(begins(header)));
+        }
         Ok(Reader {
             input: Cursor::new(head).chain(input),
             format,
@@ -117,7 +132,9 @@ impl<R: BufRead> Reader<R> {
     /// The next operation; none at the end.
     pub fn next_event(&mut self) -> io::Result<Option<Event>> {
         while self.line()? {
-            let text = String::from_utf8_lossy(&self.buffer);
+            let marked = self.tally.lines == 1;
+            let bytes = self.buffer.strip_prefix(BYTE_ORDER_MARK).filter(|_| marked).unwrap_or(&self.buffer);
+            let text = text_of(bytes);
             let line = text.trim_end_matches(['\r', '\n']);
             let parsed = if self.buffer.len() as u64 == LINE_MAX {
                 Parsed::Malformed("it is longer than a line may be")
@@ -130,6 +147,7 @@ impl<R: BufRead> Reader<R> {
                 Parsed::Event(at, mut event) => {
                     let zero = *self.zero_us.get_or_insert(at);
                     // Recordings of several processors are not quite in order.
+                    self.tally.earlier += u64::from(at.saturating_add(DISORDER_US) < zero);
                     event.at_us = u64::try_from(at.saturating_sub(zero)).unwrap_or(0);
                     if event.path.is_empty() {
                         event.path.push('/');

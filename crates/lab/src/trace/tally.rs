@@ -29,6 +29,8 @@ pub struct Tally {
     pub examples: Vec<Malformed>,
     /// The time of the last operation, in microseconds since the first.
     pub last_us: u64,
+    /// Operations that are earlier than the first one by more than a second: they count as if they were not.
+    pub earlier: u64,
 }
 
 impl Tally {
@@ -45,6 +47,8 @@ impl Tally {
     pub(super) fn note_other(&mut self, word: String) {
         /// A recording that is none could have a new word in each line.
         const WORDS_MAX: usize = 200;
+        const WORD_MAX: usize = 40;
+        let word = printable(&word, WORD_MAX);
         let known = self.others.len() < WORDS_MAX || self.others.contains_key(&word);
         *self.others.entry(if known { word } else { "...".to_owned() }).or_default() += 1;
     }
@@ -54,8 +58,14 @@ impl Tally {
         const TEXT_MAX: usize = 120;
         self.malformed += 1;
         if self.examples.len() < EXAMPLES_MAX {
-            let text = text.chars().take(TEXT_MAX).collect();
+            let text = printable(text, TEXT_MAX);
             self.examples.push(Malformed { line: self.lines, why, text });
         }
     }
+}
+
+/// The beginning of a text, without what a terminal would obey.
+fn printable(text: &str, most: usize) -> String {
+    let shown = |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };
+    text.chars().take(most).map(shown).collect()
 }
