@@ -9,6 +9,7 @@ mod report;
 mod trace;
 
 use crate::bench::commit;
+use crate::failure::Usage;
 use crate::voice::say;
 use anyhow::{Context, Result, bail};
 use bearing_lab::figure::Figure;
@@ -125,13 +126,15 @@ fn list() -> Result<()> {
 fn figure(flags: &FigureFlags) -> Result<()> {
     let Some(known) = FIGURES.iter().find(|known| known.name == flags.name) else {
         if flags.name == CALIBRATED {
-            bail!("{CALIBRATED} needs a calibration; `bearing lab report --calibration FILE` draws it");
+            bail!(Usage(format!(
+                "{CALIBRATED} needs a calibration; `bearing lab report --calibration FILE` draws it"
+            )));
         }
         if let Some(waiting) = WAITING.iter().find(|waiting| waiting.name == flags.name) {
-            bail!("{} is not drawn yet; it waits for this: {}", waiting.name, waiting.why);
+            bail!(Usage(format!("{} is not drawn yet; it waits for this: {}", waiting.name, waiting.why)));
         }
         let names: Vec<&str> = FIGURES.iter().map(|known| known.name).collect();
-        bail!("there is no figure {:?}; give one of {}", flags.name, names.join(", "));
+        bail!(Usage(format!("there is no figure {:?}; give one of {}", flags.name, names.join(", "))));
     };
     let mut drawn = known.draw(flags.seed, flags.quick);
     drawn.commit = commit();

@@ -109,7 +109,7 @@ pub(super) fn candidates(names: &[String]) -> Result<Vec<Candidate>> {
     }
     let mut candidates: Vec<Candidate> = Vec::new();
     for name in names {
-        let candidate: Candidate = name.parse().map_err(anyhow::Error::new)?;
+        let candidate: Candidate = name.parse().map_err(|error| Usage(format!("{error}")))?;
         // One that is given twice is not two.
         if candidates.iter().all(|known| known.name != candidate.name) {
             candidates.push(candidate);

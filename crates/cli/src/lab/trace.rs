@@ -2,8 +2,9 @@
 
 use super::generate::{GenerateFlags, ScanFlags, generate, scan};
 use super::output::Output;
+use crate::failure::Usage;
 use crate::voice::say;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use bearing_lab::trace::{Format, HEADER, Kind, Reader, Tally, line_of};
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
@@ -73,7 +74,7 @@ pub(super) fn open(path: &Path, format: Option<&str>) -> Result<Reader<Box<dyn B
         None => None,
         Some(name) => Some(Format::named(name).ok_or_else(|| {
             let names = Format::ALL.map(Format::name).join(", ");
-            anyhow!("there is no format {name:?} of traces; give one of {names}")
+            Usage(format!("there is no format {name:?} of traces; give one of {names}"))
         })?),
     };
     let input: Box<dyn BufRead> = match path.to_str() {
