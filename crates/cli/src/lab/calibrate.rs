@@ -3,7 +3,7 @@
 //! Three metadata servers on one core, a client on another. Loads are interleaved round by round, so that the
 //! machine's moods meet all of them alike.
 
-use super::replay::put;
+use super::output::Output;
 use crate::bench::cluster::{Cluster, Kind, Servers};
 use crate::bench::drive::{self, Loop};
 use crate::bench::link::{Link, Toward};
@@ -24,6 +24,7 @@ use bearing_workload::Seeded;
 use clap::Args;
 use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -64,9 +65,8 @@ pub fn run(flags: &CalibrateFlags) -> Result<()> {
     if identity.cores < 2 {
         bail!(Usage("the measurement needs two cores: one for the servers, one for the client".to_owned()));
     }
-    // That it cannot be written is to be said now.
-    put(&flags.out.with_extension("try"), "")?;
-    std::fs::remove_file(flags.out.with_extension("try"))?;
+    // That it cannot be written is said now, not when all is measured.
+    let mut out = Output::new(&flags.out, None)?;
     let directory = std::env::temp_dir().join(format!("bearing-calibrate-{:016x}", random_u64()));
     std::fs::create_dir_all(&directory).with_context(|| format!("make {}", directory.display()))?;
     let _removed = Removed(directory.clone());
@@ -100,7 +100,9 @@ pub fn run(flags: &CalibrateFlags) -> Result<()> {
         true => say!("{text}")?,
         false => show(&found)?,
     }
-    put(&flags.out, &text)?;
+    let writing = || format!("write {}", flags.out.display());
+    out.write_all(text.as_bytes()).with_context(writing)?;
+    out.finish().with_context(writing)?;
     if !flags.json {
         say!("\n{}", flags.out.display())?;
     }
@@ -133,8 +135,8 @@ pub fn read(path: &Path) -> Result<Calibration> {
             path.display()
         );
     }
-    if (found.coefficients.storage + found.coefficients.turn).is_zero() {
-        bail!("{}: storage and turn are both 0, so operations cost nothing; calibrate again", path.display());
+    if found.coefficients.storage.is_zero() {
+        bail!("{}: storage is 0, so operations cost nothing; calibrate again", path.display());
     }
     if found.errors().iter().any(|error| error.is_infinite()) {
         bail!("{} does not say how far it is off (\"judged\"); calibrate again", path.display());
@@ -315,8 +317,8 @@ mod tests {
             "coefficients": {{{times}}}, "fitted": [], "judged": []}}"#
         ));
         assert!(negative.contains("microseconds from 0 to 1e9"), "{negative}");
-        let with = |version: u32, turn: u32, spread: f64| {
-            let times = format!(r#""wake": 0, "turn": {turn}, "lookup": 1, "storage": 0, "client": 1"#);
+        let with = |version: u32, storage: u32, spread: f64| {
+            let times = format!(r#""wake": 0, "turn": 1, "lookup": 1, "storage": {storage}, "client": 1"#);
             said(&format!(
                 r#"{{"version": {version}, "commit": "", "date": "", "machine": "", "rounds": 1,
                 "coefficients": {{{times}, "spread": {spread}}}, "fitted": [], "judged": []}}"#

@@ -1,6 +1,7 @@
 //! Files that commands make of others: whole or not at all, and never over what they are made of.
 
 use anyhow::{Context, Result, bail};
+use bearing_env::random_u64;
 use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
@@ -16,6 +17,7 @@ pub struct Output {
 impl Output {
     /// `-` prints it. Refused: the file that it is made from, by whatever name.
     pub fn new(path: &Path, source: Option<&Path>) -> Result<Output> {
+        let writing = || format!("write {}", path.display());
         let known = std::fs::metadata(path).ok();
         let number = |file: &Metadata| (file.dev(), file.ino());
         let source = source.and_then(|source| std::fs::metadata(source).ok());
@@ -25,18 +27,21 @@ impl Output {
         {
             bail!("{} is the file that is read, and would be written over; give another one", path.display());
         }
-        let beside = match known.is_none_or(|known| known.is_file()) && path != Path::new("-") {
-            true => Some(path.with_added_extension("part")),
-            false => None,
+        if known.as_ref().is_some_and(Metadata::is_dir) {
+            bail!("{} is a directory; give a file", path.display());
+        }
+        // Where a link leads to is written, not the link.
+        let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let is_device = |path: &Path| path.starts_with("/dev") || path.starts_with("/proc");
+        let is_file = known.is_none_or(|known| known.is_file()) && !is_device(path);
+        let beside = (is_file && path != Path::new("-"))
+            .then(|| place.with_added_extension(format!("{:016x}.part", random_u64())));
+        let out: Box<dyn Write> = match (path.to_str(), &beside) {
+            (Some("-"), _) => Box::new(io::stdout().lock()),
+            (_, Some(beside)) => Box::new(File::create_new(beside).with_context(writing)?),
+            (_, None) => Box::new(File::options().write(true).open(path).with_context(writing)?),
         };
-        let out: Box<dyn Write> = match path.to_str() {
-            Some("-") => Box::new(io::stdout().lock()),
-            _ => {
-                let file = File::create(beside.as_deref().unwrap_or(path));
-                Box::new(file.with_context(|| format!("write {}", path.display()))?)
-            }
-        };
-        Ok(Output { path: path.into(), beside, out: BufWriter::with_capacity(1 << 20, out) })
+        Ok(Output { path: place, beside, out: BufWriter::with_capacity(1 << 20, out) })
     }
 
     /// It is whole.
@@ -86,10 +91,20 @@ mod tests {
         broken.write_all(b"half").unwrap();
         drop(broken);
         assert_eq!(std::fs::read_to_string(&other).unwrap(), "old");
-        let mut whole = Output::new(&other, Some(&source)).unwrap();
+        // Also through a link, which stays one.
+        let linked = directory.path().join("linked");
+        std::os::unix::fs::symlink(&other, &linked).unwrap();
+        let mut whole = Output::new(&linked, Some(&source)).unwrap();
         whole.write_all(b"new").unwrap();
         whole.finish().unwrap();
         assert_eq!(std::fs::read_to_string(&other).unwrap(), "new");
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 3, "nothing is left beside");
+        assert!(std::fs::symlink_metadata(&linked).unwrap().is_symlink());
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 4, "nothing is left beside");
+        assert!(Output::new(directory.path(), None).is_err());
+        // Of a download that is named as parts are.
+        let part = directory.path().join("log.part");
+        std::fs::write(&part, "all").unwrap();
+        Output::new(&directory.path().join("log"), Some(&part)).unwrap().finish().unwrap();
+        assert_eq!(std::fs::read_to_string(&part).unwrap(), "all");
     }
 }

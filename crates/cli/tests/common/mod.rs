@@ -152,9 +152,13 @@ impl TestCluster {
     /// Stops it. Its ports remain its own: tests beside this one make clusters too.
     pub fn down(&self) -> Ran {
         let ran = bearing(&["down", "--dir", &self.dir()]);
-        let text = fs::read_to_string(self.file("cluster.toml")).unwrap_or_default();
-        let addresses = text.split('"').filter_map(|part| part.parse().ok());
-        addresses.for_each(|address| drop(bearing_env::reserve(address)));
+        let directories = fs::read_dir(self.dir()).into_iter().flatten().flatten();
+        let files = directories.map(|directory| directory.path().join("config.toml"));
+        for file in files.chain([self.file("cluster.toml")]) {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            let addresses = text.split('"').filter_map(|part| part.parse().ok());
+            addresses.for_each(|address| drop(bearing_env::reserve(address)));
+        }
         ran
     }
 

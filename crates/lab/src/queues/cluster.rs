@@ -126,9 +126,11 @@ impl fmt::Display for SetupError {
             ),
             SetupError::Far { way, storage } => write!(
                 f,
-                "a request and its answer take {way:?} on the way and {storage:?} of work: more than {} would have to \
-                 be under way for each server to be busy; give lower latencies",
-                super::run::OUTSTANDING_MOST
+                "a request and its answer take {way:?} on the way and {storage:?} of work: for each server to be busy \
+                 more would have to be under way than can be looked at ({} for each, {} in all); give lower \
+                 latencies",
+                super::run::OUTSTANDING_MOST,
+                super::run::OUTSTANDING_ALL
             ),
             SetupError::Filters => {
                 f.write_str("lookups by filters ask for files, not for positions; give another lookup")

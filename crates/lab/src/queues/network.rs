@@ -7,7 +7,7 @@
 use bearing_routing::{End, LinkId, Place, Shape, SwitchId, Topology};
 use bearing_types::ParameterError;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 /// A network as its operator describes it.
@@ -78,12 +78,26 @@ impl Network {
             between.entry(*switch).or_insert_with(|| quickest(wires, *switch));
         }
         let network = Network { hosts, between };
-        // Ways lead in both directions, so those from one host say it of all.
-        let is_cut_off = |to: &u32| network.way(0, *to) == Duration::MAX;
-        match (1..network.hosts.len() as u32).find(is_cut_off) {
-            Some(host) => Err([Place(0), Place(host)]),
+        match network.cut_off() {
+            Some(ends) => Err(ends),
             None => Ok(network),
         }
+    }
+
+    /// Two hosts that have no switches in common, nor any that are joined. Hosts that are at the same
+    /// switches are looked at once.
+    fn cut_off(&self) -> Option<[Place; 2]> {
+        let mut differing: BTreeMap<BTreeSet<SwitchId>, u32> = BTreeMap::new();
+        for (host, uplinks) in (0..).zip(&self.hosts) {
+            let first_joined = |(switch, _): &(SwitchId, Duration)| {
+                let joined = self.between[switch].iter().position(|time| *time < Duration::MAX);
+                SwitchId(joined.unwrap_or_default() as u32)
+            };
+            differing.entry(uplinks.iter().map(first_joined).collect()).or_insert(host);
+        }
+        let pairs = differing.iter().flat_map(|one| differing.iter().map(move |other| (one, other)));
+        let mut apart = pairs.filter(|((one, _), (other, _))| one.is_disjoint(other));
+        apart.next().map(|((_, one), (_, other))| [one, other].map(|host| Place(*host)))
     }
 
     /// From one host to another. To itself it takes no time.
@@ -156,15 +170,15 @@ mod tests {
         assert_eq!(way(&latencies) - before, 4 * Duration::from_micros(990));
     }
 
-    /// A host h beside h0 with links to both switches, which are not joined or only slowly.
-    fn with_two_links(joined: Option<u64>) -> Wires {
+    /// A host h with links to both switches, which are not joined or only slowly.
+    fn with_two_links(hosts: [&str; 3], joined: Option<u64>) -> Wires {
         let name = |name: &str| name.to_owned();
         let rate = Rate::bits(10_000_000_000);
         let mut links = vec![("h0", "x", 1), ("h", "x", 1), ("h", "y", 2), ("h1", "y", 1)];
         links.extend(joined.map(|micros| ("x", "y", micros)));
         let described = Description {
             switches: vec![name("x"), name("y")],
-            hosts: ["h0", "h", "h1"].map(name).into(),
+            hosts: hosts.map(name).into(),
             links: links.iter().map(|(one, other, _)| (name(one), name(other), rate)).collect(),
         };
         let latencies = links.iter().map(|(.., micros)| Duration::from_micros(*micros)).collect();
@@ -173,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_host_with_two_links_takes_the_better_one_for_each_way() {
-        let network = Network::new(&with_two_links(Some(50_000)), 3).unwrap();
+        let network = Network::new(&with_two_links(["h0", "h", "h1"], Some(50_000)), 3).unwrap();
         let micros = |from, to| network.way(from, to).as_micros();
         assert_eq!([micros(0, 1), micros(1, 2), micros(2, 1)], [2, 3, 3]);
         assert_eq!(micros(0, 2), 50_002);
@@ -181,7 +195,9 @@ mod tests {
 
     #[test]
     fn hosts_pass_nothing_on() {
-        let cut_off = Network::new(&with_two_links(None), 3).unwrap_err();
-        assert_eq!(cut_off, [Place(0), Place(2)]);
+        for (hosts, apart) in [(["h0", "h", "h1"], [0, 2]), (["h", "h0", "h1"], [1, 2])] {
+            let cut_off = Network::new(&with_two_links(hosts, None), 3).unwrap_err();
+            assert_eq!(cut_off, apart.map(Place));
+        }
     }
 }

@@ -102,6 +102,8 @@ impl Latency {
 const OUTSTANDING: [u32; 2] = [2, 256];
 /// Where ways are long more have to be under way, up to this; what takes longer is refused.
 pub(super) const OUTSTANDING_MOST: u32 = 1 << 14;
+/// And no more than this of all servers together.
+pub(super) const OUTSTANDING_ALL: u64 = 1 << 22;
 /// More are under way while that adds this share to the throughput.
 const GROWTH: f64 = 0.01;
 
@@ -143,7 +145,9 @@ fn most_outstanding(cluster: &Cluster) -> Result<u32, SetupError> {
     let on_the_way = way.as_secs_f64() / storage.as_secs_f64();
     // As many again wait at servers, and lookups pass on some times.
     let wanted = OUTSTANDING[1].max((8.0 * on_the_way) as u32);
-    match wanted <= OUTSTANDING_MOST {
+    let all = u64::from(wanted) * cluster.servers.len() as u64;
+    let is_little = wanted == OUTSTANDING[1] || all <= OUTSTANDING_ALL;
+    match wanted <= OUTSTANDING_MOST && is_little {
         true => Ok(wanted),
         false => Err(SetupError::Far { way, storage }),
     }

@@ -159,7 +159,7 @@ impl Recorder {
                 used: used(&namespace, &operations, range, &mut counts),
             })
             .collect();
-        let digest = digest(&namespace, &operations, &parts);
+        let digest = digest(&namespace, &operations, &renames, &parts);
         Recorded { namespace, operations, renames, parts, is_of_data, digest }
     }
 }
@@ -198,7 +198,7 @@ fn used(
     touched.into_iter().map(|node| Used { node, ..std::mem::take(&mut counts[node as usize]) }).collect()
 }
 
-fn digest(namespace: &Namespace, operations: &[Operation], parts: &[Part]) -> u64 {
+fn digest(namespace: &Namespace, operations: &[Operation], renames: &[Rename], parts: &[Part]) -> u64 {
     let mut hasher = xxhash_rust::xxh3::Xxh3::new();
     for (_, node) in namespace.iter() {
         hasher.update(&node.parent.to_le_bytes());
@@ -208,6 +208,9 @@ fn digest(namespace: &Namespace, operations: &[Operation], parts: &[Part]) -> u6
         hasher.update(&operation.node.to_le_bytes());
         hasher.update(&[operation.kind as u8, operation.asked]);
         hasher.update(&operation.client.to_le_bytes());
+    }
+    for Rename { from, to, known } in renames {
+        [from, to, known].iter().for_each(|number| hasher.update(&number.to_le_bytes()));
     }
     parts.iter().for_each(|part| hasher.update(&part.begins_us.to_le_bytes()));
     hasher.digest()

@@ -51,7 +51,7 @@ pub struct Outcome {
     /// See there.
     pub renames_across: u64,
     /// Entries that those took from one server to another: one each, because a directory keeps its seat;
-    /// where names are placed by their whole path, also all that was below.
+    /// where names are placed by their whole path, also all names below that were known.
     pub moved_by_renames: u64,
     /// How requests find servers at the end.
     pub routes: Routes,
@@ -265,8 +265,8 @@ impl Replay<'_> {
             }
             outcome.renames_across += 1;
             outcome.moved_by_renames += match seating {
-                Seating::SiblingRank => self.below.names(rename.from, rename.known),
-                _ => 1,
+                Seating::SiblingRank | Seating::PathKey => self.below.names(rename.from, rename.known),
+                Seating::AnglecutHashed | Seating::Hash | Seating::Chosen => 1,
             };
         }
     }

@@ -9,6 +9,8 @@ use super::time::{days, microseconds};
 
 /// The inode of the root.
 const ROOT: u64 = 1;
+/// Longer names there are not.
+const NAME_MAX: usize = 255;
 /// The one client.
 const MOUNT: u64 = 1;
 
@@ -63,6 +65,9 @@ impl JuiceFs {
         let mut possible = Vec::new();
         for (comma, _) in text.match_indices(',') {
             let (old, rest) = (&text[..comma], &text[comma + 1..]);
+            if old.len() > NAME_MAX {
+                break;
+            }
             let Some((parent, new)) = rest.split_once(',') else { continue };
             let Ok(parent) = parent.parse::<u64>() else { continue };
             let new = match new.rsplit_once(',') {
