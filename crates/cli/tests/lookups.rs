@@ -102,20 +102,21 @@ fn what_work_costs_live_servers_is_measured_and_used_by_queues() {
     let said: serde_json::Value =
         serde_json::from_str(&queues(&["--calibration", &file, "--json"]).ok()).unwrap();
     assert_eq!(said["mode"], "calibrated");
-    assert!(said["error"].as_str().unwrap().contains("throughput is off by"), "{said}");
+    assert!(said["precision"].as_str().unwrap().contains("throughput is off by"), "{said}");
     let rate = |run: usize| said["runs"][run]["per_second"].as_f64().unwrap();
     let ideal = 5e6 / storage;
     // Hash on equal arcs, and one-hop on the same: four of five requests are passed on.
     assert!(rate(1) < ideal && rate(3) < rate(1) && rate(3) > 0.1 * ideal, "{said}");
 
     let network = path("network.toml");
-    fs::write(
-        &network,
-        "version = 3\nlatency = \"1 ms\"\n[shape]\nkind = \"two-tier\"\nedges = 2\nhosts = 3\n",
-    )
-    .unwrap();
-    let small = queues(&["--topology", &network]).ok();
-    assert!(small.contains("the topology has 6 hosts, servers and a client need 7"), "{small}");
+    let with_hosts = |each: u32| {
+        let shape = format!("[shape]\nkind = \"two-tier\"\nedges = 2\nhosts = {each}\n");
+        fs::write(&network, format!("version = 3\nlatency = \"1 ms\"\n{shape}")).unwrap();
+        queues(&["--topology", &network])
+    };
+    let small = with_hosts(2).refused(1);
+    assert!(small.contains("the topology has 4 hosts, servers and a client need 6"), "{small}");
+    assert!(with_hosts(3).ok().contains("one-hop"));
     let wrong = queues(&["--ratio=0"]).refused(2);
     assert!(wrong.contains("--ratio may not be 0"), "{wrong}");
 }
