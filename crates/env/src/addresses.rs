@@ -8,11 +8,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 /// Reserves an address, if nobody uses or has reserved it, as long as this process lives. A server of this
 /// machine, which may listen where others only have a name, gets it all the same.
 pub fn reserve(address: SocketAddr) -> io::Result<()> {
-    UdpSocket::bind(address)?;
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    // In this order: it fails where another has reserved, and does not keep the server out.
+    // In this order: it fails where another has reserved, and does not keep the server out, nor disturb it by
+    // a look at its datagrams.
     socket.bind(&SockAddr::from(address))?;
     socket.set_reuse_address(true)?;
+    UdpSocket::bind(address)?;
     std::mem::forget(socket);
     Ok(())
 }
