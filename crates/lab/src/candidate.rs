@@ -10,7 +10,8 @@ pub struct Candidate {
     pub name: String,
     /// What it is made of.
     pub parts: Combination,
-    /// As published, unless they were changed; draws begin from a job's seed, whatever is here.
+    /// As published, unless they were changed; draws of a replay begin from its job's seed, whatever
+    /// is here.
     pub parameters: Parameters,
 }
 

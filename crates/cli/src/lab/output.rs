@@ -54,6 +54,13 @@ impl Output {
     }
 }
 
+/// A file with this text in it.
+pub fn put(path: &Path, text: &str) -> Result<()> {
+    let mut out = Output::new(path, None)?;
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.finish());
+    written.with_context(|| format!("write {}", path.display()))
+}
+
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.out.write(bytes)

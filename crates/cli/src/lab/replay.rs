@@ -3,6 +3,7 @@
 //! What each run gave is kept in the directory of the report, so that one that was stopped goes on where it
 //! was.
 
+use super::output::put;
 use super::trace::{open, warning};
 use crate::bench::commit;
 use crate::failure::Usage;
@@ -206,13 +207,6 @@ pub(super) fn program() -> Result<String> {
     let path = std::env::current_exe().context("find the program")?;
     let bytes = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
     Ok(blake3::hash(&bytes).to_hex()[..16].to_owned())
-}
-
-/// Written whole, or not at all.
-pub(super) fn put(path: &Path, text: &str) -> Result<()> {
-    let beside = path.with_extension("part");
-    std::fs::write(&beside, text).with_context(|| format!("write {}", beside.display()))?;
-    std::fs::rename(&beside, path).with_context(|| format!("write {}", path.display()))
 }
 
 /// Runs what was not run before, on all cores.

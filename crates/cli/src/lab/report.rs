@@ -1,7 +1,8 @@
 //! `lab report`: all figures, as one page. Those that are drawn already are not drawn again.
 
 use super::calibrate;
-use super::replay::{program, put};
+use super::output::put;
+use super::replay::program;
 use crate::bench::commit;
 use crate::voice::say;
 use anyhow::{Context, Result};

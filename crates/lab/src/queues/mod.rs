@@ -2,7 +2,8 @@
 //!
 //! Invariants: who is asked, who passes what on and who decides is said by the lookup machines of live
 //! clusters; only what their work costs is said here. Costs are of one of two modes, *the paper's ratios* or
-//! *calibrated*, and no line of a figure has both. A seed gives the same numbers on every machine.
+//! *calibrated*, and no line of a figure has both. A seed gives the same numbers on every machine, but
+//! where turns differ by chance: there the last digits are those of its `exp` and `ln`.
 
 pub mod calibration;
 mod cluster;

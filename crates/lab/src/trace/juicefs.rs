@@ -1,7 +1,7 @@
 //! The access log of a JuiceFS mount: `2022.05.11 11:35:57.267 [uid:501,gid:20,pid:44307] lookup
 //! (1,file_9745): OK (15213,[...]) <0.000234>`. Files are named by inode numbers; names are learnt from
 //! lookups and creations, so files that were open before it began are known by number only. The mount is one
-//! client, whoever asks it: its caches are those of all its processes.
+//! client, for all processes that ask it: its caches are those of all its processes.
 
 use super::event::{Event, Kind, Parsed, Parser};
 use super::handles::Handles;
