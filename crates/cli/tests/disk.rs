@@ -142,7 +142,7 @@ fn with_two_copies_and_two_disks_lost_it_is_said_what_is_gone_and_the_rest_is_se
     );
     // A session may have its own record in a tablet that is out of reach: another one is tried then.
     let list = || cluster.run(&["fs", "ls", "/"]);
-    wait_for("the rest is served", Duration::from_secs(100), || list().out.contains("one"));
+    wait_for("the rest is served", Duration::from_secs(300), || list().out.contains("one"));
     let said = cluster.run(&["disk", "replace", "metadata-3", "--yes"]);
     assert!(said.code != Some(0), "what only that disk has is not given up: {said:?}");
 }

@@ -5,7 +5,7 @@ mod common;
 
 use bearing_proto::Message;
 use bearing_proto::envelope::{self, Refusal, Stamp, VERSION};
-use common::{TestCluster, can_mount, kill, wait_for};
+use common::{SetAtEnd, TestCluster, can_mount, kill, wait_for};
 use std::fs::{self, File};
 use std::io::Read;
 use std::net::{SocketAddr, UdpSocket};
@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A read of some 24 MiB from the disk takes no longer on a busy machine.
+const NO_WAIT: Duration = Duration::from_secs(15);
 const MIB: usize = 1 << 20;
 
 /// Bytes that are not the same in two places, and soon made.
@@ -105,7 +107,7 @@ fn large_reads_are_planned_and_go_on_when_nobody_plans_them() {
     forget_cached();
     let begun = Instant::now();
     read_through(&path, &bytes, |_| {});
-    assert!(begun.elapsed() < Duration::from_secs(5), "it is not waited for: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < NO_WAIT, "it is not waited for: {:?}", begun.elapsed());
     let told = cluster.run(&["explain", "read", "/large"]).ok();
     assert!(told.contains("the flow server does not answer"), "{told}");
     let top = cluster.run(&["flow", "top"]).refused(1);
@@ -222,6 +224,7 @@ fn a_flow_server_of_another_version_is_told_so_and_passed_over() {
     let socket = UdpSocket::bind(flow).unwrap();
     let (mut reads, is_over) = (Vec::new(), AtomicBool::new(false));
     let (heard, refusal) = std::thread::scope(|scope| {
+        let ends = SetAtEnd(&is_over);
         // The real one finds its port in use, and nobody waits for it.
         cluster.up_again().ok();
         socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
@@ -232,10 +235,10 @@ fn a_flow_server_of_another_version_is_told_so_and_passed_over() {
             read_through(&path, &bytes, |_| {});
             reads.push(begun.elapsed());
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(ends);
         other.join().unwrap()
     });
     assert!(heard > 3, "it was asked {heard} times");
     assert_eq!(refusal, Some(Refusal::Version { speaks: VERSION }));
-    assert!(reads.iter().all(|took| *took < Duration::from_secs(5)), "it is not waited for: {reads:?}");
+    assert!(reads.iter().all(|took| *took < NO_WAIT), "it is not waited for: {reads:?}");
 }

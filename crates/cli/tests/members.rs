@@ -14,9 +14,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(180);
-/// No call of a program takes longer, on a machine that does nothing else. What a tablet is not served for is
-/// less by far (`docs/promises.md`); the rest is what a busy machine adds.
+/// No call of a program takes longer, on a machine that does nothing else (the soak's). What a tablet is not
+/// served for is less by far (`docs/promises.md`); the rest is what a busy machine adds.
 const LONGEST: Duration = Duration::from_secs(2);
+
+/// Beside other tests it is seen only that no call hangs.
+const LONGEST_BESIDE: Duration = Duration::from_secs(20);
 
 /// Calls that take longer are told.
 const NOTICED: Duration = Duration::from_millis(400);
@@ -178,7 +181,9 @@ fn servers_come_and_leave_under_two_mounts_that_work() {
         longest: Mutex::new((Duration::ZERO, String::new())),
         begun: Instant::now(),
     };
-    let rounds = std::env::var("BEARING_ROUNDS").map_or(1, |rounds| rounds.parse().unwrap());
+    let soak = std::env::var("BEARING_ROUNDS").ok();
+    let limit = if soak.is_some() { LONGEST } else { LONGEST_BESIDE };
+    let rounds = soak.map_or(1, |rounds| rounds.parse().unwrap());
     std::thread::scope(|scope| {
         scope.spawn(|| files(&load, &mnt, &second, "first"));
         scope.spawn(|| files(&load, &second, &mnt, "second"));
@@ -219,7 +224,7 @@ fn servers_come_and_leave_under_two_mounts_that_work() {
         longest.0.as_millis(),
         longest.1
     );
-    assert!(longest.0 < LONGEST, "{longest:?}");
+    assert!(longest.0 < limit, "{longest:?}");
     assert!(cluster.run(&["check", "--read"]).ok().contains("0 problems"));
     script(&format!("umount {m2}")).unwrap();
 }

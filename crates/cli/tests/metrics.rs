@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{TestCluster, can_mount, kill, shell, wait_for};
+use common::{SetAtEnd, TestCluster, can_mount, kill, shell, wait_for};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -146,11 +146,12 @@ fn pages_are_in_order_for_promtool_and_count_what_is_done() {
         let addresses = addresses(&cluster).into_iter();
         addresses.map(|(name, address)| (name, get(&address, "/metrics").unwrap().1)).collect()
     };
-    // A page may be 100 ms old.
+    // A page may be 100 ms old, and rates of what was done only once fade.
     let (mut pages, begun) = (read(), Instant::now());
     wait_for("what was done is counted", PATIENCE, || {
+        cluster.run(&["fs", "cat", "/tree/f7"]).ok();
         pages = read();
-        lacking(&pages).is_empty() || begun.elapsed() > Duration::from_secs(5)
+        lacking(&pages).is_empty() || begun.elapsed() > PATIENCE / 2
     });
     assert_eq!(lacking(&pages), [""; 0]);
     if shell("command -v promtool").code != Some(0) {
@@ -243,7 +244,8 @@ fn top_shows_operations_latencies_tablets_directories_by_path_and_sessions() {
     let mnt = cluster.mnt();
     std::fs::create_dir(mnt.join("deep")).unwrap();
     let done = AtomicBool::new(false);
-    let said = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
+        let ends = SetAtEnd(&done);
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 std::fs::create_dir(mnt.join("deep/inside")).unwrap();
@@ -252,17 +254,16 @@ fn top_shows_operations_latencies_tablets_directories_by_path_and_sessions() {
                 std::fs::File::open(mnt.join("deep")).unwrap().sync_all().unwrap();
             }
         });
-        let said = cluster.run(&["top", "--once"]);
-        done.store(true, Ordering::Relaxed);
-        said.ok()
+        let mount = format!(":{} (process ", mnt.display());
+        let parts = ["6 of 6 daemons answer", "metadata ", " requests/s, p50 ", " OPERATION ", " TABLET "];
+        let others = [" DIRECTORY ", " SESSION ", " /deep", &mount];
+        // A daemon that gets no processor for 900 ms is one that does not answer.
+        wait_for("all is shown", PATIENCE, || {
+            let said = cluster.run(&["top", "--once"]).ok();
+            parts.iter().chain(&others).all(|part| said.contains(part))
+        });
+        drop(ends);
     });
-    assert!(said.contains("6 of 6 daemons answer"), "{said}");
-    for line in
-        ["metadata ", " requests/s, p50 ", " OPERATION ", " TABLET ", " DIRECTORY ", " SESSION ", " /deep"]
-    {
-        assert!(said.contains(line), "{line:?} is not in\n{said}");
-    }
-    assert!(said.contains(&format!(":{} (process ", mnt.display())), "{said}");
     cluster.down().ok();
     assert!(cluster.run(&["top", "--once"]).refused(3).contains("no daemon answers"));
 }
@@ -278,6 +279,8 @@ fn a_log_for_programs_has_an_object_in_each_line() {
     shell(&up).ok();
     let log = std::fs::read_to_string(cluster.file("metadata-1/log")).unwrap();
     let lines: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let serves = lines.iter().find(|line| line["message"] == "metadata-1 serves").expect("it serves");
-    assert_eq!((&serves["level"], serves["timestamp"].is_string()), (&"INFO".into(), true), "{serves}");
+    let is_it =
+        |line: &&serde_json::Value| line["message"].as_str().unwrap().starts_with("metadata-1 listens on ");
+    let listens = lines.iter().find(is_it).expect("it listens");
+    assert_eq!((&listens["level"], listens["timestamp"].is_string()), (&"INFO".into(), true), "{listens}");
 }

@@ -204,6 +204,8 @@ fn wait_with_alarm(file: &File, command: Option<i32>) -> i32 {
             libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut());
             let mut timer: libc::itimerval = std::mem::zeroed();
             timer.it_value.tv_usec = 200_000;
+            // A child that gets no processor for so long would begin to wait after the only signal.
+            timer.it_interval.tv_usec = 50_000;
             libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut());
             let result = match command {
                 Some(command) => libc::fcntl(descriptor, command, &lock),

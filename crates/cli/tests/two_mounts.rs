@@ -162,14 +162,14 @@ mkdir $second/lent $second/lent/deep; for n in $(seq 50); do echo $n > $second/l
 ls -l $second/lent $second/lent/deep > /dev/null
 $bearing umount $second
 test $(timeout 2 ls $first/lent | wc -l) = 51
-timeout 2 rm -r $first/lent
+timeout 2 rm $first/lent/1; rm -r $first/lent
 $bearing fs mkdir --cluster $cluster /held; mkfifo $root/pipe
 $bearing fs put --cluster $cluster - /held/file < $root/pipe & command=$!
 exec 3> $root/pipe; echo content >&3
 timeout 20 bash -c 'until test -e $first/held/file; do sleep 0.01; done'
 kill -TERM $command
 set +e; wait $command; code=$?; set -e; test $code = 143
-timeout 1 rm -r $first/held";
+timeout 2 rm -r $first/held";
     mounts.run(script).ok();
 }
 

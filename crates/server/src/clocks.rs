@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// How often others are asked.
 const ASK_EVERY: Duration = Duration::from_secs(2);
+/// While nobody was heard: who has just started knows soon whether it may serve.
+const ASK_FIRST_EVERY: Duration = Duration::from_millis(500);
 /// At most so many are asked at a time, all of them in turn.
 const ASKED_MAX: usize = 16;
 /// An answer that took longer says too little.
@@ -92,7 +94,8 @@ impl Clocks {
         if now.mono < self.due {
             return false;
         }
-        self.due = now.mono.after(ASK_EVERY);
+        let every = if self.measured.is_empty() { ASK_FIRST_EVERY } else { ASK_EVERY };
+        self.due = now.mono.after(every);
         let others: Vec<ServerId> = post.others().collect();
         self.measured
             .retain(|server, measured| others.contains(server) && now.mono.since(measured.at) < HEARD_FOR);

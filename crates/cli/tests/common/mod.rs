@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const PREFIX: &str = "bearing-test-";
@@ -89,6 +90,15 @@ pub fn can_mount() -> bool {
         eprintln!("skipped: /dev/fuse cannot be opened ({error})");
     }
     device.is_ok()
+}
+
+/// Sets a flag when it goes, so that threads that look at it end also when the test fails.
+pub struct SetAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A directory for a cluster and its mount.
@@ -222,6 +232,7 @@ impl TestCluster {
 impl Drop for TestCluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
+            eprintln!("{}", self.run(&["status"]).out);
             show_logs(&self.root);
         }
         clear(&self.root);
