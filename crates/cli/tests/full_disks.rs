@@ -9,6 +9,7 @@ mod common;
 use common::{TestCluster, bearing, can_mount, kill, shell, wait_for};
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -42,12 +43,19 @@ fn cluster_with_small_disk(name: &str, server: &str, size: &str) -> Option<TestC
     Some(cluster)
 }
 
-/// Fills a disk to its end.
+/// Fills a disk to its end, at once: what a server gives up of its reserve while a file grows would be taken
+/// too.
 fn fill(directory: &Path) -> PathBuf {
     let ballast = directory.join("ballast");
-    let mut file = File::create(&ballast).unwrap();
-    let full = io::copy(&mut io::repeat(7), &mut file).unwrap_err();
-    assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+    let file = File::create(&ballast).unwrap();
+    wait_for("the disk is filled", PATIENCE, || {
+        // SAFETY: zeroes are a valid structure of numbers, and the descriptor is open.
+        unsafe {
+            let mut disk: libc::statvfs = std::mem::zeroed();
+            assert_eq!(libc::fstatvfs(file.as_raw_fd(), &mut disk), 0);
+            libc::posix_fallocate(file.as_raw_fd(), 0, (disk.f_bavail * disk.f_frsize) as libc::off_t) == 0
+        }
+    });
     ballast
 }
 
