@@ -230,3 +230,22 @@ impl Machine for NetworkClient {
         self.map.bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query::{FileKey, QueryId, Target};
+    use bearing_types::{Block, Epoch, Position};
+
+    #[test]
+    fn what_referrals_taught_is_counted() {
+        let mut client = TableClient::new(AskFirst::Owner);
+        let query = Query::new(QueryId(1), Target { position: Position(0), file: FileKey(0) });
+        for number in 0..256 {
+            let block = Block::RING.sub_block(8, number);
+            let hint = Located { block, epoch: Epoch(1), owner: ServerId(2) };
+            client.step(Mono::ZERO, Event::Referred(query, ServerId(1), Some(hint)), &mut Vec::new());
+        }
+        assert!(client.table_bytes() >= 256 * size_of::<Located>(), "{}", client.table_bytes());
+    }
+}

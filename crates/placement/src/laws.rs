@@ -79,7 +79,8 @@ fn each_server_has_as_many_arcs_as_virtual_nodes() {
     for kind in [PartitionKind::Ring, PartitionKind::History] {
         for virtual_nodes in [1, 16] {
             let parameters = Parameters { virtual_nodes, ..Parameters::default() };
-            let partition = build(kind, &servers(10), &parameters).unwrap();
+            let mut partition = build(kind, &servers(9), &parameters).unwrap();
+            partition.join(ServerId(99)).unwrap();
             let mut arcs: BTreeMap<ServerId, u32> = BTreeMap::new();
             partition.arcs().arcs().iter().for_each(|(_, owner)| *arcs.entry(*owner).or_default() += 1);
             // Points of one server that follow each other are one arc.

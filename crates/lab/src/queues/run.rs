@@ -312,3 +312,15 @@ fn listen(cluster: &mut Cluster, until: Mono, first: Option<QueryId>, took: &mut
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hundred_latencies_are_their_own_percentiles() {
+        let took: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        let expected = Latency { mean: 50.5, median: 50.0, p95: 95.0, p99: 99.0, count: 100 };
+        assert_eq!(Latency::of(&took), expected);
+    }
+}

@@ -259,3 +259,40 @@ fn servers_of_one_host_share_its_processor() {
     let split = together.split.unwrap();
     assert_eq!((split.imbalance, split.idle), (1.0, 1.0));
 }
+
+/// Two links to the server and two back, each a millisecond longer.
+#[test]
+fn ways_there_and_back_are_in_what_operations_take() {
+    let of = |link: Duration| {
+        let mut wires = Wires::fat_tree(20).unwrap();
+        wires.latencies.fill(link);
+        let hash = setup(Scheme::Hash, 1, 1.0, Division::EqualArcs);
+        let setup = Setup { clients: 1, wires: Some(Arc::new(wires)), ..hash };
+        let watch = Watch { settle: 10, measure: 2000 };
+        let closed = closed_loop(&setup, 1, watch).unwrap();
+        let took = closed.took.iter().sum::<f64>() / closed.took.len() as f64;
+        (latency(&setup, 1.0, watch).unwrap().median, took, 1.0 / closed.per_second)
+    };
+    let (short, long) = (of(Duration::ZERO), of(Duration::from_millis(1)));
+    for more in [long.0 - short.0, long.1 - short.1, long.2 - short.2] {
+        assert!((more / 4e-3 - 1.0).abs() < 0.02, "{more}");
+    }
+}
+
+/// A copy is sent, and its end is told.
+#[test]
+fn a_copy_is_two_messages() {
+    let write = Setup { copies: Copies::OnSuccessor, ..setup(Scheme::Hash, 5, 1e3, Division::EqualArcs) };
+    let rates = closed_loop(&write, 1, WATCH).unwrap();
+    let each = rates.messages as f64 / rates.ended as f64;
+    assert!((each - 2.0).abs() < 0.05, "{each}");
+}
+
+#[test]
+fn all_that_is_done_costs_what_the_ratio_says() {
+    use bearing_lookup::world::Work;
+    let costs = Costs::of_throughput(ThroughputRatio(2.0), Agent::None).unwrap();
+    let (storage, lookup) = (Costs::STORAGE, Costs::STORAGE / 2);
+    let expected = Work { relay: lookup, serve: storage, check: storage, message: lookup, ..Work::NONE };
+    assert_eq!(costs.work(true), expected);
+}

@@ -172,3 +172,23 @@ fn fullest_switch(arcs: &bearing_placement::Arcs, servers: &[ServerId]) -> Resul
     let entries = topology.switches().map(|switch| tables.of(switch).entries().len() as u64);
     Ok(entries.max().unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bearing_placement::Arcs;
+    use bearing_types::Position;
+
+    /// Two servers at one switch share half of the ring by turns, 16 arcs each: no other switch has to tell
+    /// them apart.
+    #[test]
+    fn the_fullest_switch_is_the_one_that_tells_most_arcs_apart() {
+        let servers: Vec<ServerId> = (1..=16).map(ServerId).collect();
+        let turns = (0..32u64).map(|turn| (Position(turn << 58), servers[turn as usize % 2]));
+        let others =
+            (2..16u64).map(|server| (Position((1 << 63) + (server << 59)), servers[server as usize]));
+        let arcs = Arcs::new(turns.chain(others)).unwrap();
+        let entries = fullest_switch(&arcs, &servers).unwrap();
+        assert!((16..32).contains(&entries), "{entries}");
+    }
+}

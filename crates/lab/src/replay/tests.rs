@@ -31,6 +31,10 @@ fn every_scheme_can_be_replayed_and_gives_the_same_again() {
             "{name}"
         );
         assert!(outcome.changes_cached <= outcome.changes, "{name}");
+        // All work, steps to other servers too, takes longer than if it were spread evenly in each part.
+        let (operations, steps) = (outcome.operations as f64, outcome.changes_cached as f64);
+        let even = 7.0 * operations / (operations + steps);
+        assert!(outcome.speedup < even, "{name}: {} of {even}", outcome.speedup);
         assert!(outcome.routes.queries == outcome.operations && outcome.routes.hops >= 1.0, "{name}");
         assert!((1.0..=7.0).contains(&outcome.parts[3].most), "{name}: {:?}", outcome.parts[3]);
         assert_eq!(row(&job, &outcome).split(',').count(), COLUMNS.split(',').count());
@@ -55,6 +59,8 @@ fn what_schemes_are_made_for_is_seen() {
     assert!(moved(&hash) == 0 && moved(&dealt) == 0 && moved(&local) > 0);
     // Even arcs are all cut anew; half an arc is enough elsewhere.
     assert!(hash.moved_by_join > recorded.namespace.count() as u64 / 4);
+    // Who joins has nothing until blocks move to it, which the next rebalance sees to.
+    assert!(dealt.moved_by_join == 0 && of("dynamic-subtree").moved_by_join > 0);
     let hops = |name: &str| of(name).routes.hops;
     assert!((hops("central") - 2.0).abs() < 0.01 && hops("chord") > 2.0 && hops("metaflow") == 1.0);
     assert!(hops("dht-mdsc") < hops("chord"));
@@ -123,5 +129,43 @@ fn a_trace_of_one_operation_is_replayed() {
     for scheme in Scheme::ALL {
         let outcome = run(&recorded, &below, &job(scheme.name(), 3, 1)).unwrap();
         assert_eq!((outcome.operations, outcome.parts.len()), (1, 1), "{scheme}");
+        let PartOutcome { idle, most, .. } = outcome.parts[0];
+        assert_eq!((idle, most), (2, 3.0), "{scheme}");
     }
+}
+
+/// What is open is asked for by its handle: its path is not walked.
+#[test]
+fn operations_on_what_is_open_change_no_server() {
+    let changes = |closes: u64| {
+        let mut recorder = Recorder::default();
+        let mut event = |kind, path: String| {
+            recorder.record(&Event { at_us: 0, client: 1, kind, path, to: None });
+        };
+        for directory in 0..50 {
+            event(Kind::Create, format!("/d{directory}/f"));
+            (0..closes).for_each(|_| event(Kind::Close, format!("/d{directory}/f")));
+        }
+        let recorded = recorder.finish();
+        place(&recorded, &Below::new(&recorded.namespace), &job("hash", 10, 1)).unwrap().changes
+    };
+    assert!(changes(0) > 50);
+    assert_eq!(changes(3), changes(0));
+}
+
+#[test]
+fn tables_are_those_of_all_clients_and_of_the_largest_server() {
+    let recorded = recorded("spotify", 4000);
+    let below = Below::new(&recorded.namespace);
+    let of = |name: &str| run(&recorded, &below, &job(name, 7, 3)).unwrap().routes;
+    // A client with filters knows seven servers, of four bytes each.
+    assert_eq!(of("hba").client_bytes, 28.0);
+    let servers: Vec<_> = (300_001..300_008).map(bearing_types::ServerId).collect();
+    let sizes = bearing_lookup::bloom::Sizes { servers: 7, keys_each: 64 };
+    let lookup =
+        bearing_lookup::Lookup::new(bearing_placement::LookupKind::Fingers, sizes).unwrap().at_rest();
+    let bytes: Vec<usize> =
+        lookup.servers(&servers).iter().map(|(_, machine)| machine.table_bytes()).collect();
+    let (least, most) = (*bytes.iter().min().unwrap() as u64, *bytes.iter().max().unwrap() as u64);
+    assert!(least < most && of("chord").server_bytes == most, "{bytes:?}");
 }

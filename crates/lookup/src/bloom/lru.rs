@@ -198,6 +198,14 @@ mod tests {
     }
 
     #[test]
+    fn lists_take_two_words_twice_a_file_and_counters_a_filter() {
+        let mut recent = Recent::new(shape(10)).unwrap();
+        (0..5).for_each(|file| recent.learn(FileKey(file), ServerId(1)));
+        recent.learn(FileKey(9), ServerId(2));
+        assert_eq!(recent.list_bytes(), 2 * 6 * 16 + 2 * shape(10).filter.counting_bytes());
+    }
+
+    #[test]
     fn a_size_of_nothing_is_refused() {
         let error = Recent::new(RecentShape { keys_each: 0, ..shape(1) }).unwrap_err();
         assert_eq!(error.to_string(), "keys_each may not be 0; give 1 or more");

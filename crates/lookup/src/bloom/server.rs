@@ -416,6 +416,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_asked_for_again_stays_at_the_first_level() {
+        let mut machine = first_of_three();
+        let filter = crate::bloom::filter::Shape::for_keys(64, 20.0, 3).unwrap();
+        machine.recent = Some(Recent::new(crate::bloom::lru::RecentShape { keys_each: 2, filter }).unwrap());
+        step(&mut machine, message(B, BloomMessage::Found(FILE)));
+        step(&mut machine, message(B, BloomMessage::Found(FileKey(1))));
+        let first = [Command::Pass(B, query(2, 1))];
+        assert_eq!(step(&mut machine, Event::Query(query(1, 0))), first);
+        step(&mut machine, message(B, BloomMessage::Found(FileKey(2))));
+        assert_eq!(step(&mut machine, Event::Query(query(1, 0))), first);
+    }
+
+    #[test]
+    fn tables_are_all_that_is_kept() {
+        let mut machine = first_of_three();
+        step(&mut machine, message(B, BloomMessage::Found(FILE)));
+        let TableBytes { filters, recent, counters, holders, layout } = machine.bytes();
+        assert_eq!(machine.table_bytes(), filters + recent + counters + holders + layout);
+    }
+
+    #[test]
     fn a_misled_query_goes_on_where_it_is_and_is_absent_when_all_said_no() {
         let mut machine = first_of_three();
         step(&mut machine, Event::Stored(FILE));

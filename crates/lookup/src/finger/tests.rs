@@ -1,5 +1,5 @@
 use super::*;
-use crate::machine::Event;
+use crate::machine::{Event, Machine};
 use crate::query::{FileKey, QueryId, Target};
 use crate::world::World;
 use bearing_placement::Partition;
@@ -336,4 +336,15 @@ fn impossible_rings_are_refused_with_the_bound() {
     let five = Duration::from_millis(5);
     let said = config().with_pings(five, five).unwrap_err().to_string();
     assert_eq!(said, "ping_timeout may not be 5ms; give more than ping_every");
+}
+
+/// A place and a server are 12 bytes: four neighbours, one finger of all, and who follows it where that is
+/// kept.
+#[test]
+fn two_servers_keep_four_neighbours_and_one_finger() {
+    let bytes = |reliability| {
+        let config = FingerConfig::new(reliability);
+        FingerServer::settled(ServerId(1), &servers(2), &Points::Hashed, config).table_bytes()
+    };
+    assert_eq!([Reliability::Plain, Reliability::Rebuilding].map(bytes), [5 * 12, 6 * 12]);
 }

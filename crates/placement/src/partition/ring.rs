@@ -151,6 +151,9 @@ mod tests {
             let before = ring.arcs().clone();
             ring.join(ServerId(99)).unwrap();
             prop_assert!(before.handovers(ring.arcs()).iter().all(|handover| handover.to == ServerId(99)));
+            let among: Vec<_> = servers.iter().copied().chain([ServerId(99)]).collect();
+            let made = Ring::new(&among, &parameters).unwrap();
+            prop_assert_eq!(ring.arcs(), made.arcs());
             ring.leave(ServerId(99)).unwrap();
             prop_assert_eq!(ring.arcs(), &before);
         }

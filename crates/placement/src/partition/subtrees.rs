@@ -374,6 +374,22 @@ mod tests {
         assert_eq!((blocks.len(), subtrees.anchors.len()), (32, 32));
     }
 
+    /// Twenty subtrees alike, all at one server: two of them are a tenth of the load.
+    #[test]
+    fn no_rebalance_moves_more_than_its_budget() {
+        let parameters = Parameters { migration_budget: 0.1, ..Parameters::default() };
+        let mut subtrees = Subtrees::moving(&servers(2), &parameters).unwrap();
+        let blocks = anchors(&mut subtrees, 20);
+        subtrees.leave(ServerId(2)).unwrap();
+        subtrees.join(ServerId(2)).unwrap();
+        let load = Load::new(blocks.iter().map(|block| (block.start(), 1.0)));
+        let before = subtrees.arcs().clone();
+        assert!(subtrees.rebalance(&load));
+        let moved = before.handovers(subtrees.arcs());
+        let moved: f64 = moved.iter().map(|handover| load.between(handover.first, handover.last)).sum();
+        assert_eq!(moved, 2.0);
+    }
+
     #[test]
     fn a_static_subtree_stays() {
         let mut subtrees = Subtrees::fixed(&servers(2)).unwrap();

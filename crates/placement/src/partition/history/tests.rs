@@ -136,3 +136,13 @@ fn who_joins_takes_half_of_the_heaviest_and_who_fails_leaves_it_to_the_next() {
     history.leave(ServerId(1)).unwrap();
     assert_eq!(history.leave(ServerId(2)), Err(PartitionError::Last(ServerId(2))));
 }
+
+/// 4, 3 and 3 among two: half of all lies within the second, which goes where the shares are more even.
+#[test]
+fn a_position_that_no_boundary_can_divide_goes_where_shares_are_more_even() {
+    let load = Load::new([(1, 4.0), (2, 3.0), (3, 3.0)].map(|(at, weight)| (Position(at << 60), weight)));
+    let mut history = History::new(&servers(2), &Parameters::default()).unwrap();
+    settled(&mut history, &load);
+    let loads = load.by_server(history.arcs());
+    assert_eq!(loads.into_values().collect::<Vec<_>>(), [4.0, 6.0]);
+}
