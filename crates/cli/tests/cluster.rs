@@ -249,7 +249,7 @@ fn check_finds_replicas_that_are_damaged_or_missing_and_files_whose_bytes_are_lo
     cluster.up(&[]).ok();
     let read = cluster.run(&["check", "--verify"]).ok();
     assert!(read.contains(" 0 problems"), "{read}");
-    // Who looks after chunks may have repaired it before.
+    // It may have been repaired before.
     let is_repaired = || fs::read(&path).is_ok_and(|bytes| bytes == good);
     assert!(read.contains("on data-1 is damaged") || is_repaired(), "{read}");
     // It vanishes.

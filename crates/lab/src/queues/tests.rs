@@ -279,7 +279,7 @@ fn ways_there_and_back_are_in_what_operations_take() {
     }
 }
 
-/// A copy is sent, and its end is told.
+/// A copy is sent, and acknowledged.
 #[test]
 fn a_copy_is_two_messages() {
     let write = Setup { copies: Copies::OnSuccessor, ..setup(Scheme::Hash, 5, 1e3, Division::EqualArcs) };
